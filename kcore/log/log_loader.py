@@ -36,13 +36,10 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
-    LEADER_EPOCH_CHECKPOINT,
-    EpochEntry,
-    LeaderEpochCheckpointFile,
 )
-from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
+from kcore.log.epoch_loader import EpochLoader
+from kcore.log.epoch_recovery import BatchEpochs
 from kcore.log.interrupted_changes import finish_interrupted_changes, list_segment_files, path_of
-from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
@@ -74,7 +71,6 @@ from kcore.log.producer_state_manager import (
 from kcore.log.segment_file import RecoveryResult
 from kcore.log.transaction_index import TransactionIndex
 from kcore.log.unified_log import LoadedParts, Mode, UnifiedLog
-from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +147,6 @@ class _LogLoader:
         self.time = time
         self.writable = writable
         self.sole_replica = sole_replica
-        self.epoch_checkpoint = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT))
         self.segments = LogSegments()
         self.txn_indexes: dict[int, TransactionIndex] = {}
         # Base offsets of the segments that mode "r" reads from their .swap files.
@@ -192,7 +187,8 @@ class _LogLoader:
             # A segment that is open for reading only repairs everything else in memory by itself.
             self._end_before_damage(suspects, indexed)
             suspects = []
-        epochs_in_file = self._read_epochs()
+        epoch_loader = self._epoch_loader()
+        epochs_in_file = None if self.is_empty else epoch_loader.read_file()
         batch_epochs = BatchEpochs(str(self.tp), unflushed[0].base_offset if unflushed else 0)
         self._recover(suspects, unflushed, state, batch_epochs, self.checkpointed_log_start)
         self._load_txn_indexes(files, indexed)
@@ -201,7 +197,7 @@ class _LogLoader:
         if self._split_overflowed_active_segment(log_end_offset):
             return None
         log_start_offset, log_end_offset = self._reconcile_log_start(log_end_offset, state)
-        epochs = self._load_epochs(epochs_in_file, batch_epochs, log_start_offset, log_end_offset)
+        epochs = epoch_loader.load(epochs_in_file, batch_epochs, log_start_offset, log_end_offset)
         self._report_lost_records(log_end_offset)
         self._rebuild_producers(state, log_start_offset, log_end_offset)
         for segment in self.segments:
@@ -741,87 +737,15 @@ class _LogLoader:
 
     # -- the small files ------------------------------------------------------------------------------------------
 
-    def _read_epochs(self) -> list[EpochEntry] | None:
-        """The epochs in the file; None, for the batches' epochs, if it is damaged or may not be on the disk."""
-        if self.is_empty:
-            return None
-        try:
-            entries = self.epoch_checkpoint.read()
-            if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
-                raise CorruptFile(f"{self.epoch_checkpoint.path}: a negative epoch or offset")
-        except CorruptFile as error:
-            logger.warning("%s: rebuilding the leader epochs from the log: %s", self.directory, error)
-            return None
-        return entries if entries or self.had_clean_shutdown else None
-
-    def _load_epochs(
-        self,
-        epochs_from_file: list[EpochEntry] | None,
-        batch_epochs: BatchEpochs,
-        log_start_offset: int,
-        log_end_offset: int,
-    ) -> LeaderEpochFileCache:
-        """The epochs of the log: those of the file, corrected by the batches that recovery has read."""
-        name = str(self.tp)
-        if epochs_from_file is None:
-            entries = self._epochs_of_all_batches(check_crc=not (self.had_clean_shutdown or self.writable))
-        else:
-            entries = list(LeaderEpochFileCache(name, None, epochs_from_file).entries)  # offsets ascend from here on
-            log_range = (log_start_offset, log_end_offset, self._first_offset)
-            if self.had_clean_shutdown:
-                entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *log_range))
-            else:
-                entries, contradicted = corrected_epochs(entries, batch_epochs, *log_range)
-                if contradicted:
-                    logger.warning(
-                        "%s: the leader epochs in %s are not those of the batches, which are used",
-                        self.directory,
-                        LEADER_EPOCH_CHECKPOINT,
-                    )
-        kept = LeaderEpochFileCache(name, None, entries)
-        # An epoch that starts at the log end has no record.  In an empty log truncate_from_start() moves the last epoch
-        # there.  If there are other replicas, such an entry may contradict the leader's, so it is dropped; a sole
-        # replica keeps it as its current epoch.
-        kept.truncate_from_start(log_start_offset)
-        kept.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
-        epochs = LeaderEpochFileCache(
-            name,
-            self.epoch_checkpoint if self.writable else None,
-            epochs_from_file or [],
-            # A clean stop does not sync the epochs of an empty log.
-            is_synced=self.had_clean_shutdown and epochs_from_file is not None and log_start_offset < log_end_offset,
+    def _epoch_loader(self) -> EpochLoader:
+        return EpochLoader(
+            self.directory,
+            self.tp,
+            self.segments,
+            writable=self.writable,
+            sole_replica=self.sole_replica,
+            had_clean_shutdown=self.had_clean_shutdown,
         )
-        # Entries at the log end stay in the file: usually the next leader has the same epoch, and no write is needed.
-        count = len(kept.entries)
-        only_cut = (
-            self.had_clean_shutdown and epochs_from_file is not None and kept.entries == tuple(epochs_from_file[:count])
-        )
-        epochs.replace(kept.entries, write=not only_cut)
-        return epochs
-
-    def _first_offset(self, start: int, end: int) -> int | None:
-        """The first offset in [start, end) that a batch holds; None if there is none, or if a segment is damaged."""
-        try:
-            for segment in self.segments.from_floor(start):
-                place = segment.translate_offset(start)
-                batch = batch_at(segment, place.position) if place is not None else None
-                if batch is not None:
-                    return max(batch.base_offset, start) if batch.base_offset < end else None
-        except CorruptMessage:
-            pass
-        return None
-
-    def _epochs_of_all_batches(self, *, check_crc: bool) -> list[EpochEntry]:
-        """The epochs of every batch.  To be called after recovery, which removes torn batches."""
-        epochs = BatchEpochs(str(self.tp), 0)
-
-        def note(batches: Iterable[RecordBatch]) -> None:
-            for batch in batches:
-                epochs.note(batch)
-
-        for segment in self.segments:
-            segment.scan(note, check_crc=check_crc, only_noteworthy=True)
-        return list(epochs.entries)
 
     def _read_topic_id(self) -> UUID | None:
         if self.is_empty:

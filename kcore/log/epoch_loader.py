@@ -1,0 +1,125 @@
+"""EpochLoader: the leader epochs of a log that is being opened, from their file and from the batches.
+
+epoch_recovery.py has the rules.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile, CorruptMessage
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
+from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.log_segments import LogSegments
+from kcore.log.overflowed_segment import batch_at
+from kcore.record.record_batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+
+class EpochLoader:
+    """segments: those of the log; read_file() comes before their recovery, load() after it."""
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        segments: LogSegments,
+        *,
+        writable: bool,
+        sole_replica: bool,
+        had_clean_shutdown: bool,
+    ) -> None:
+        self._directory = directory
+        self._name = str(topic_partition)
+        self._segments = segments
+        self._writable = writable
+        self._sole_replica = sole_replica
+        self._had_clean_shutdown = had_clean_shutdown
+        self._checkpoint = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT))
+
+    def read_file(self) -> list[EpochEntry] | None:
+        """The epochs in the file; None, for the batches' epochs, if it is damaged or may not be on the disk."""
+        try:
+            entries = self._checkpoint.read()
+            if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
+                raise CorruptFile(f"{self._checkpoint.path}: a negative epoch or offset")
+        except CorruptFile as error:
+            logger.warning("%s: rebuilding the leader epochs from the log: %s", self._directory, error)
+            return None
+        return entries if entries or self._had_clean_shutdown else None
+
+    def load(
+        self,
+        epochs_from_file: list[EpochEntry] | None,
+        batch_epochs: BatchEpochs,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> LeaderEpochFileCache:
+        """The epochs of the log: those of the file, corrected by the batches that recovery has read."""
+        if epochs_from_file is None:
+            entries = self._of_all_batches(check_crc=not (self._had_clean_shutdown or self._writable))
+        else:
+            # Offsets ascend from here on.
+            entries = list(LeaderEpochFileCache(self._name, None, epochs_from_file).entries)
+            log_range = (log_start_offset, log_end_offset, self._first_offset)
+            if self._had_clean_shutdown:
+                entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *log_range))
+            else:
+                entries, contradicted = corrected_epochs(entries, batch_epochs, *log_range)
+                if contradicted:
+                    logger.warning(
+                        "%s: the leader epochs in %s are not those of the batches, which are used",
+                        self._directory,
+                        LEADER_EPOCH_CHECKPOINT,
+                    )
+        kept = LeaderEpochFileCache(self._name, None, entries)
+        # An epoch that starts at the log end has no record.  In an empty log truncate_from_start() moves the last epoch
+        # there.  If there are other replicas, such an entry may contradict the leader's, so it is dropped; a sole
+        # replica keeps it as its current epoch.
+        kept.truncate_from_start(log_start_offset)
+        kept.truncate_from_end(log_end_offset + 1 if self._sole_replica or not self._writable else log_end_offset)
+        epochs = LeaderEpochFileCache(
+            self._name,
+            self._checkpoint if self._writable else None,
+            epochs_from_file or [],
+            # A clean stop does not sync the epochs of an empty log.
+            is_synced=self._had_clean_shutdown and epochs_from_file is not None and log_start_offset < log_end_offset,
+        )
+        # Entries at the log end stay in the file: usually the next leader has the same epoch, and no write is needed.
+        count = len(kept.entries)
+        only_cut = (
+            self._had_clean_shutdown
+            and epochs_from_file is not None
+            and kept.entries == tuple(epochs_from_file[:count])
+        )
+        epochs.replace(kept.entries, write=not only_cut)
+        return epochs
+
+    def _first_offset(self, start: int, end: int) -> int | None:
+        """The first offset in [start, end) that a batch holds; None if there is none, or if a segment is damaged."""
+        try:
+            for segment in self._segments.from_floor(start):
+                place = segment.translate_offset(start)
+                batch = batch_at(segment, place.position) if place is not None else None
+                if batch is not None:
+                    return max(batch.base_offset, start) if batch.base_offset < end else None
+        except CorruptMessage:
+            pass
+        return None
+
+    def _of_all_batches(self, *, check_crc: bool) -> list[EpochEntry]:
+        """The epochs of every batch.  To be called after recovery, which removes torn batches."""
+        epochs = BatchEpochs(self._name, 0)
+
+        def note(batches: Iterable[RecordBatch]) -> None:
+            for batch in batches:
+                epochs.note(batch)
+
+        for segment in self._segments:
+            segment.scan(note, check_crc=check_crc, only_noteworthy=True)
+        return list(epochs.entries)
