@@ -59,7 +59,7 @@ class LogRemoval:
         for log in logs:
             try:
                 if is_stray:
-                    self.set_aside(log, "the partition is not this broker's")
+                    self.set_aside(log, "its topic was deleted, or the partition is on other brokers")
                 else:
                     self.mark_deleted(log, sync=False)
             except KafkaError as error:

@@ -276,6 +276,13 @@ class MetadataStore(ABC):
         Raises StoreError if the session has not expired.
         """
 
+    def sync(self) -> None:
+        """Have later reads see what any client has changed before this call.  Raises StoreError.
+
+        Where one server has all nodes, every read does.
+        """
+        self.get("/")
+
     def ping(self, timeout_ms: float) -> None:
         """Ask the store for an answer.  Raises ConnectionLost if none comes in this time, and for every call from then
         on until it does: no caller has to wait, call after call, until the connection counts as lost by itself."""

@@ -341,6 +341,10 @@ class ZookeeperStore(MetadataStore):
         self._watch_chroot()
         return session.session_id
 
+    def sync(self) -> None:
+        session = self._live_session()
+        session.call(lambda: session.client.sync_async("/"))
+
     def ping(self, timeout_ms: float) -> None:
         self._live_session().ping(timeout_ms)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.text import counted, some_of
@@ -387,20 +388,23 @@ class ReplicaManager:
                 self.complete_waiting(topic_partition)
         return results
 
-    def set_aside(self, topic_partitions: Sequence[TopicPartition], controller_epoch: int) -> None:
-        """No longer host the partitions, and rename their logs to -stray: their topics were deleted.
+    def set_aside(self, topic_ids: Mapping[TopicPartition, UUID], controller_epoch: int) -> list[TopicPartition]:
+        """No longer host the partitions, and rename their logs to -stray: the topics with these ids were deleted.
 
-        Requests that wait for a partition are answered with the error it has now.  A data directory in which a log
-        cannot be renamed has failed; that is no error here.  Raises StaleControllerEpoch, and changes nothing, for a
-        controller epoch below the last one.
+        What comes back are those whose logs have these ids.  Requests that wait for one are answered with the error it
+        has now.  A data directory in which a log cannot be renamed has failed; that is no error here.  Raises
+        StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
         """
         with self.state_change_lock:
             self._check_controller_epoch(controller_epoch)
-            failures = self._stop_hosting(topic_partitions, topic_partitions, is_stray=True)
+            logs = {topic_partition: self.log_manager.get_log(topic_partition) for topic_partition in topic_ids}
+            strays = [tp for tp, log in logs.items() if log is not None and log.topic_id == topic_ids[tp]]
+            failures = self._stop_hosting(strays, strays, is_stray=True)
         for failure in failures.values():
             logger.error("%s", failure)
-        for topic_partition in topic_partitions:
+        for topic_partition in strays:
             self.complete_waiting(topic_partition)
+        return strays
 
     def _stop_hosting(
         self, topic_partitions: Sequence[TopicPartition], delete: Sequence[TopicPartition], *, is_stray: bool = False

@@ -20,11 +20,12 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.alter_partition import IsrChanges
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import ApiError, StaleBrokerEpoch
+from kcore.errors import ApiError, StaleBrokerEpoch, StaleControllerEpoch
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import (
     STOP_PING_MS,
+    ConnectionLost,
     MetadataStore,
     NodeExists,
     SessionEvent,
@@ -314,39 +315,76 @@ class ClusterMember:
         names = {update.topic_partition.topic for update in updates}
         self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
         topic_ids = {update.topic_partition: update.topic_id for update in updates}
-        self._set_deleted_topics_aside(topic_ids, controller_epoch)
+        unread = self._set_deleted_topics_aside(topic_ids, controller_epoch)
+        if unread:
+            again = [update for update in updates if update.topic_partition.topic in unread]
+            self._scheduler.schedule("state-change", lambda: self._become_again(again, controller_epoch), _RETRY_MS)
         return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
 
-    def _set_deleted_topics_aside(self, topic_ids: Mapping[TopicPartition, UUID | None], controller_epoch: int) -> None:
-        """What is hosted here of a topic that was deleted, and created again with one of these ids, becomes a stray.
+    def _become_again(self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int) -> None:
+        """Updates that were refused while the store could not be reached: the controller does not send them again."""
+        refused = [update for update in updates if self._has_another_topic(update.topic_partition, update.topic_id)]
+        if refused and not self._is_stopping:
+            try:
+                self.become_leader_or_follower(refused, controller_epoch)
+            except StaleControllerEpoch as error:
+                logger.info("%s: %s", some_of([update.topic_partition for update in refused]), error)
 
-        The broker has not received the deletion: it stood still, and when it went on, a late request made it a replica
-        of the earlier topic.  Which of two topics is there now, the store says: this request may be the late one.
+    def _set_deleted_topics_aside(
+        self, topic_ids: Mapping[TopicPartition, UUID | None], controller_epoch: int
+    ) -> set[str]:
+        """The logs here of a topic that was deleted, and created again with one of these ids, become strays.
+
+        This broker has not received the deletion: it was down or stood still, and its replicas had been moved away
+        before; a late request may have made it a replica of the earlier topic once more.  Which of two topics is there
+        now, the store says: this request may be the late one.  What comes back: the topics of which the store could not
+        say it, because it cannot be reached.
         """
-        others = [tp for tp, topic_id in topic_ids.items() if self._is_of_another_topic(tp, topic_id)]
-        stored = {name: self._stored_topic_id(name) for name in {tp.topic for tp in others}}
-        deleted = [tp for tp in others if topic_ids[tp] == stored[tp.topic]]
-        if not deleted:
-            return
-        logger.warning("%s: hosted here, but of a topic that was deleted and created again", some_of(deleted))
-        self._replica_manager.set_aside(deleted, controller_epoch)
-        for topic, partition in deleted:
-            if topic == GROUP_METADATA_TOPIC:
-                self._group_coordinator.on_resignation(partition)
+        named = {tp.topic: topic_id for tp, topic_id in topic_ids.items() if self._has_another_topic(tp, topic_id)}
+        unread = set()
+        deleted: dict[TopicPartition, UUID] = {}
+        for name, topic_id in named.items():
+            try:
+                stored_id = self._stored_topic_id(name)
+            except ConnectionLost as error:
+                logger.error("whether topic %s was created again is not known: %s", name, error)
+                unread.add(name)
+                continue
+            logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
+            earlier = {log.topic_partition: log.topic_id for log in logs if log.topic_id not in (None, topic_id)}
+            if stored_id == topic_id:
+                logger.warning("%s: of a topic that was deleted and created again", some_of(earlier))
+                deleted |= earlier  # type: ignore[arg-type]
+            else:
+                logger.warning(
+                    "topic %s with id %s is refused: its logs here have another id, the store has %s",
+                    name,
+                    topic_id,
+                    stored_id or "none",
+                )
+        if deleted:
+            for topic, partition in self._replica_manager.set_aside(deleted, controller_epoch):
+                if topic == GROUP_METADATA_TOPIC:
+                    self._group_coordinator.on_resignation(partition)
+        return unread
 
     def _stored_topic_id(self, name: str) -> UUID | None:
+        """None, too, for a node that cannot be read.  Raises ConnectionLost."""
         path = znodes.topic(name)
         try:
+            self._store.sync()
             node = self._store.get(path)
             return znodes.decode_node(path, node.data, znodes.TopicZNode.decode).topic_id if node is not None else None
+        except ConnectionLost:
+            raise
         except StoreError as error:
             logger.error("whether topic %s was created again is not known: %s", name, error)
             return None
 
-    def _is_of_another_topic(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether the log that is hosted here was made for another topic of that name than the one with this id."""
-        hosted = self._replica_manager.get_partition(topic_partition)
-        return isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
+    def _has_another_topic(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether the partition's log was made for another topic of that name than the one with this id."""
+        log = self._log_manager.get_log(topic_partition)
+        return log is not None and log.topic_id is not None and topic_id not in (None, ZERO_UUID, log.topic_id)
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
         """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""
@@ -399,7 +437,7 @@ class ClusterMember:
         unassigned = {
             tp: info.leader_epoch
             for tp, topic_id, info in named
-            if self.broker_id not in info.replicas and not self._is_of_another_topic(tp, topic_id)
+            if self.broker_id not in info.replicas and not self._has_another_topic(tp, topic_id)
         }
         resigned = self._replica_manager.update_metadata(
             controller_epoch,

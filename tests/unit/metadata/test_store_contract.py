@@ -124,6 +124,16 @@ def store(world):
 # -- nodes ----------------------------------------------------------------------------------------------
 
 
+def test_after_a_sync_a_read_sees_what_another_client_has_changed(world):
+    store, other = world.open(), world.open()
+    other.create("/a", b"x")
+    store.sync()
+    assert store.get("/a").data == b"x"
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.sync()
+
+
 def test_a_node_is_created_once_under_a_parent_that_exists(store):
     with pytest.raises(NoNode):
         store.create("/a/b", b"x")

@@ -2,16 +2,18 @@
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+import kcore
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost
-from tests.unit.server.controller_client import codes
+from tests.unit.server.controller_client import ControllerClient, codes
 from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, partition, wait_until, with_broker_2
 
 NEXT_ID = UUID(int=TOPIC_ID.int + 1)
@@ -45,18 +47,50 @@ def test_the_log_of_the_deleted_topic_becomes_a_stray_when_this_broker_gets_the_
     with ThreadPoolExecutor(1) as executor:
         waiting = executor.submit(broker.produce, "t", b"of the earlier topic", partition=0)
         wait_until(lambda: broker.log("t").log_end_offset == 1)
+        hosted = partition(broker, T0)
         response = earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})
         assert codes(response) == {(NEXT_ID, 0): 0}
         with pytest.raises(errors.NotLeaderOrFollower):
             waiting.result(60)
-    assert strays(broker) == ["t-0"]
+    assert not hosted.is_leader
     assert partition(broker, T0).is_leader and partition(broker, T0).leader_epoch == 0
     assert (broker.log("t").topic_id, broker.log("t").log_end_offset) == (NEXT_ID, 0)
     broker.produce("t", b"x", partition=0)
-    # The other partition was not in that request.
-    assert broker.log("t", 1).topic_id == TOPIC_ID
-    assert codes(earlier.leader_and_isr({"t": [earlier.state(1)]}, topic_ids={"t": NEXT_ID})) == {(NEXT_ID, 1): 0}
+    # A partition that the request does not name went, too: the topic may have fewer now.
+    assert strays(broker) == ["t-0", "t-1"] and partition(broker, T1) is None
+    both = [earlier.state(0), earlier.state(1)]
+    codes_of_both = codes(earlier.leader_and_isr({"t": both}, topic_ids={"t": NEXT_ID}))
+    assert codes_of_both == {(NEXT_ID, 0): errors.StaleControllerEpoch.code, (NEXT_ID, 1): 0}
     assert strays(broker) == ["t-0", "t-1"] and broker.log("t").log_end_offset == 1
+
+
+def test_a_follower_of_the_next_topic_starts_with_an_empty_log(broker, store, earlier):
+    create_again(store, replicas=(2, 1))
+    follower = earlier.state(0, leader=2, isr=(2,), replicas=(2, 1))
+    assert codes(earlier.leader_and_isr({"t": [follower]}, topic_ids={"t": NEXT_ID})) == {(NEXT_ID, 0): 0}
+    assert (broker.log("t").topic_id, broker.log("t").log_end_offset) == (NEXT_ID, 0)
+    assert strays(broker) == ["t-0", "t-1"]
+
+
+@pytest.mark.parametrize("how", ["stopped", "started again"])
+def test_a_log_that_is_not_hosted_does_not_keep_the_next_topic_away(tmp_path, store, how):
+    """The broker was told to stop the replica and not to delete it, or it was down while others deleted the topic."""
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({"t": [controller.state(0, leader_epoch=7)]}, topic_ids={"t": TOPIC_ID})
+        controller.stop_replica("t", 0, 7)
+        if how == "stopped":
+            assert_next_topic_is_served(broker, store, controller)
+    if how == "started again":
+        with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+            assert_next_topic_is_served(broker, store, controller)
+
+
+def assert_next_topic_is_served(broker, store, controller):
+    assert broker.replica_manager.log_manager.get_log(T0).topic_id == TOPIC_ID and partition(broker) is None
+    create_again(store)
+    assert codes(controller.leader_and_isr({"t": [controller.state(0)]}, topic_ids={"t": NEXT_ID})) == {(NEXT_ID, 0): 0}
+    assert partition(broker, T0).is_leader and broker.log("t").topic_id == NEXT_ID
+    assert strays(broker) == ["t-0"]
 
 
 def test_a_late_request_of_the_deleted_topic_leaves_the_next_one_alone(broker, store, controller):
@@ -90,7 +124,7 @@ def test_the_log_of_the_deleted_topic_becomes_a_stray_when_other_brokers_have_th
     earlier.update_metadata({"t": {0: ELSEWHERE, 1: ELSEWHERE}}, topic_ids={"t": NEXT_ID})
     assert partition(broker, T0) is None and partition(broker, T1) is None
     assert strays(broker) == ["t-0", "t-1"]
-    assert not broker.replica_manager.fetchers.states()
+    assert not broker.replica_manager.fetchers.states() and not broker.replica_manager.fetchers.threads()
 
 
 def test_groups_are_read_from_the_next_offsets_topic(broker, store, controller):
@@ -118,17 +152,60 @@ def test_without_a_readable_node_the_request_is_refused_and_nothing_changes(brok
     assert broker.log("t").topic_id == TOPIC_ID and partition(broker, T0).is_leader and strays(broker) == []
 
 
-def test_while_the_store_is_away_the_request_is_refused(broker, store, earlier, caplog, monkeypatch):
-    create_again(store)
+@pytest.fixture
+def unreachable(store, monkeypatch):
+    """A context in which the store cannot be read."""
 
-    def away(path, watch=None):
+    def fail(*args):
         raise ConnectionLost("no answer")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "get", away)
-        response = earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})
-    assert codes(response) == {(NEXT_ID, 0): REFUSED}
-    assert "topic t" in caplog.text and "no answer" in caplog.text
-    assert broker.log("t").topic_id == TOPIC_ID and strays(broker) == []
-    assert codes(earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})) == {(NEXT_ID, 0): 0}
-    assert strays(broker) == ["t-0"]
+    @contextmanager
+    def while_unreachable():
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "get", fail)
+            yield
+
+    return while_unreachable
+
+
+def test_a_request_that_comes_while_the_store_cannot_be_reached_is_carried_out_later(
+    broker, store, earlier, caplog, unreachable
+):
+    create_again(store)
+    with unreachable():
+        response = earlier.leader_and_isr({"t": [earlier.state(0), earlier.state(1)]}, topic_ids={"t": NEXT_ID})
+        assert set(codes(response).values()) == {REFUSED}
+        assert "topic t" in caplog.text and "no answer" in caplog.text
+        assert broker.log("t").topic_id == TOPIC_ID and strays(broker) == []
+    wait_until(lambda: all(partition(broker, tp) and partition(broker, tp).topic_id == NEXT_ID for tp in (T0, T1)))
+    assert partition(broker, T0).is_leader and partition(broker, T1).is_leader
+    assert strays(broker) == ["t-0", "t-1"]
+
+
+@pytest.mark.parametrize("later", ["stopped", "a newer controller", "created once more"])
+def test_what_a_request_asked_while_the_store_could_not_be_reached_may_be_over_by_then(
+    broker, store, earlier, unreachable, monkeypatch, later
+):
+    create_again(store)
+    schedule = broker.cluster_member._scheduler.schedule
+    scheduled = []
+    monkeypatch.setattr(
+        broker.cluster_member._scheduler,
+        "schedule",
+        lambda name, *task: scheduled.append(task[0]) if name == "state-change" else schedule(name, *task),
+    )
+    with unreachable():
+        earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})
+    (again,) = scheduled
+    if later == "stopped":
+        earlier.stop_replica("t", 0, -2, delete=True)
+    elif later == "a newer controller":
+        earlier.controller_epoch += 1
+        earlier.update_metadata()
+    else:
+        store.delete(znodes.topic("t"))
+        store.create(znodes.topic("t"), znodes.TopicZNode({0: [1]}, UUID(int=5)).encode())
+    again()
+    assert strays(broker) == []
+    hosted = partition(broker, T0)
+    assert hosted is None if later == "stopped" else hosted.topic_id == TOPIC_ID
