@@ -354,7 +354,7 @@ class ClusterMember:
             earlier = {log.topic_partition: log.topic_id for log in logs if log.topic_id not in (None, topic_id)}
             if stored_id == topic_id:
                 logger.warning("%s: of a topic that was deleted and created again", some_of(earlier))
-                deleted |= earlier  # type: ignore[arg-type]
+                deleted |= earlier
             else:
                 logger.warning(
                     "topic %s with id %s is refused: its logs here have another id, the store has %s",

@@ -25,6 +25,7 @@ from kcore.metadata.store import (
     SessionEvent,
     SessionExpired,
     SetData,
+    StoreClosed,
     StoreError,
     WatchEvent,
 )
