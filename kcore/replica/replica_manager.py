@@ -281,12 +281,28 @@ class ReplicaManager:
                     logger.warning("%s: not assigned to this broker since epoch %d", topic_partition, leader_epoch)
                     hosted.resign()
                     resigned.append(topic_partition)
-            if resigned:
-                self.fetchers.remove_partitions(resigned)
-                self.fetchers.shutdown_idle()
+            self._stop_fetching(resigned)
         for topic_partition in resigned:
             self.complete_waiting(topic_partition)
         return resigned
+
+    def resign(self, topic_ids: Mapping[TopicPartition, UUID]) -> None:
+        """Neither lead nor follow the partitions any more, as far as they are of the topics with these ids."""
+        resigned = []
+        with self.state_change_lock:
+            for topic_partition, topic_id in topic_ids.items():
+                hosted = self._partitions.get(topic_partition)
+                if isinstance(hosted, Partition) and hosted.topic_id == topic_id:
+                    hosted.resign()
+                    resigned.append(topic_partition)
+            self._stop_fetching(resigned)
+        for topic_partition in resigned:
+            self.complete_waiting(topic_partition)
+
+    def _stop_fetching(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        if topic_partitions:
+            self.fetchers.remove_partitions(topic_partitions)
+            self.fetchers.shutdown_idle()
 
     def _check_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self._controller_epoch:

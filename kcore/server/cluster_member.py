@@ -253,11 +253,43 @@ class ClusterMember:
         try:
             self._register()
             self._configs.load(self._config_changed)
+            self._forget_deleted_topics()
         except SessionExpired:
             logger.warning("broker %d is not registered: the new session has expired too", self.broker_id)
         except StoreError as error:
             logger.error("broker %d is not registered: %s", self.broker_id, error)
             self._scheduler.schedule("register-again", self.register_again, _RETRY_MS)
+
+    def _forget_deleted_topics(self) -> None:
+        """Serve no topic that was deleted while this broker had no session: the controller does not name it again.
+
+        The logs stay where they are.  A store without any topic is rather one that lost its nodes: nothing changes.
+        """
+        known = [topic for topic in self._cache.topics() if topic.topic_id != ZERO_UUID]
+        self._store.sync()
+        stored = set(self._store.children(znodes.TOPICS))
+        gone = {topic.name: topic for topic in known if topic.name not in stored}
+        if not gone:
+            return
+        if not stored:
+            logger.error("the store has none of the %d topics that this broker knows: it serves them on", len(known))
+            return
+        logger.warning("topics deleted while this broker had no session: %s", some_of(sorted(gone)))
+        hosted = [partition.topic_partition for partition in self._replica_manager.partitions()]
+        self._replica_manager.resign({tp: gone[tp.topic].topic_id for tp in hosted if tp.topic in gone})
+        ids = {topic.topic_id for topic in gone.values()}
+        self._cache.update(
+            lambda snapshot: snapshot.with_topics(
+                (), without=[topic.name for topic in snapshot.topics() if topic.topic_id in ids]
+            )
+        )
+        for name in gone:
+            if self._cache.topic(name) is None:
+                self._configs.remove(name)
+        self._group_coordinator.handle_deleted_partitions(
+            [TopicPartition(name, number) for name, topic in gone.items() for number in topic.partitions]
+        )
+        self._admin.metadata_changed()
 
     def log_dir_failed(self) -> None:
         """Have the controller find other leaders for the partitions of a data directory that has failed (RM-29).
@@ -474,6 +506,8 @@ def changed_topics(
     changed, gone = [], []
     for name, (topic_id, changes) in topics.items():
         old = snapshot.topic(name)
+        if old is not None and topic_id != ZERO_UUID != old.topic_id != topic_id:
+            old = None  # of a topic that was deleted
         partitions = dict(old.partitions) if old is not None else {}
         for number, info in changes.items():
             if info is None:
