@@ -581,12 +581,11 @@ class KafkaController:
         self._create_partitions(self._read_topics(sorted(names - context.topics)))
 
     def _partitions_changed(self, name: str) -> None:
-        new = self._read_topics([name])
         if self.context.is_queued_for_deletion(name):
-            if new:
-                logger.error("%s is being deleted: its new partitions are not created", name)
+            # Partitions that were added meanwhile go with the topic's node: they have neither states nor logs.
+            logger.info("%s is being deleted: partitions that were added to it are not created", name)
             return
-        self._create_partitions(new)
+        self._create_partitions(self._read_topics([name]))
         self.partition_reassignment.topic_changed(name)
 
     def _create_partitions(self, new: Collection[TopicPartition]) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID
-from kcore.errors import ReassignmentInProgress, TopicAlreadyExists, UnknownTopicOrPartition
+from kcore.errors import InvalidTopicException, ReassignmentInProgress, TopicAlreadyExists, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, Node, NodeExists, StoreError
@@ -57,7 +57,9 @@ class StoreTopicChanges:
         return topic_id
 
     def create_partitions(self, name: str, added: Assignment) -> None:
-        """Raises UnknownTopicOrPartition, ReassignmentInProgress."""
+        """Raises UnknownTopicOrPartition, ReassignmentInProgress; InvalidTopicException while it is being deleted."""
+        if self._store.get(znodes.delete_topic(name)) is not None:
+            raise InvalidTopicException("The topic is queued for deletion.")
         while True:
             stored = self._store.get(znodes.topic(name))
             if stored is None:

@@ -243,6 +243,31 @@ def test_deleted_topics_without_partitions_leave_no_trace_for_later_ones_of_thei
     assert {states[PartitionReplica(TopicPartition(name, 0), 2)] for name in ("t", "u")} == {ReplicaState.ONLINE}
 
 
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_partitions_that_are_added_while_their_topic_is_deleted_do_not_keep_it(world, is_waiting):
+    """Whichever of the two changes of the store the controller processes first."""
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    node = world.admin.get(znodes.topic("t"))
+    grown = znodes.TopicZNode.decode(node.data)._replace(assignment={0: [1, 2], 1: [2, 1]}).encode()
+    if is_waiting:
+        world.kill(2)
+        world.delete_topic("t")
+        world.admin.set(znodes.topic("t"), grown)
+        world.settle()
+        assert not [tp for tp in world.active.context.assignments if tp.partition]
+        world.start(2)
+    else:
+        world.admin.create_recursive(znodes.delete_topic("t"))
+        world.admin.set(znodes.topic("t"), grown)
+        world.settle()
+    assert world.admin.get(znodes.topic("t")) is None and world.admin.children(znodes.DELETE_TOPICS) == []
+    context = world.active.context
+    assert not context.assignments and not context.replica_states and not context.partition_states
+    world.create_topic("t", [[2]])
+    assert world.state("t").leader == 2
+
+
 def test_an_order_to_delete_an_unknown_topic_is_removed(world):
     world.start(1)
     world.delete_topic("unknown")

@@ -356,13 +356,13 @@ def test_no_directory_of_kafkas_has_an_unexplained_gap_and_the_compacted_ones_ar
 # -- repair -----------------------------------------------------------------------------------------------------------
 
 
-def test_repair_reports_that_a_gap_cannot_be_mended(tmp_path, capsys):
+def test_repair_reports_that_a_gap_cannot_be_repaired(tmp_path, capsys):
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     status, events = run_json(capsys, "repair", log, "--apply")
     assert (status, events[-1]["beyondRepair"], events[-1]["actions"]) == (1, 1, 0)
     assert gaps_of(events[:-1]) == [("damage", 40, 59)]
     assert main(["repair", str(log)]) == 1
-    assert "cannot be mended: " in (text := capsys.readouterr().out) and "nothing can be mended" in text
+    assert "cannot be repaired: " in (text := capsys.readouterr().out) and "nothing can be repaired" in text
     assert run_json(capsys, "repair", log, "--compacted")[0] == 0
 
 
@@ -372,7 +372,7 @@ def test_repair_and_verify_agree_on_a_gap_that_is_only_a_warning(tmp_path, capsy
         assert main(["verify", "-q", str(log)]) == 0
         assert main(["repair", "-q", str(log), *options]) == 0
         text = capsys.readouterr().out
-        assert "warning: position" in text and "nothing to mend" in text
+        assert "warning: position" in text and "nothing to repair" in text
 
 
 def test_a_gap_above_a_cut_is_removed_with_the_batches_after_it(tmp_path, capsys):

@@ -257,3 +257,17 @@ def test_a_topic_with_a_gap_in_its_partitions_numbers_gets_no_more(broker, contr
     assert f"has 2 partition(s), but none with the number {missing}" in result.error_message
     assert store.get(znodes.topic("gap")).data == body
     broker.cluster_member.controller = None
+
+
+def test_a_topic_that_is_being_deleted_gets_no_partitions(broker, controller, store, monkeypatch):
+    monkeypatch.setattr(broker.cluster_member, "controller", ActiveController())
+    controller.update_metadata({"t": {0: {}}})
+    store.create_recursive(znodes.topic("t"), znodes.TopicZNode({0: [1]}, UUID(int=1)).encode())
+    store.create_recursive(znodes.delete_topic("t"))
+    grown = cp.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    (result,) = controller.client.ask(cp.CreatePartitionsRequest(topics=[grown]), 1).results
+    assert (result.error_code, result.error_message) == (
+        errors.InvalidTopicException.code,
+        "The topic is queued for deletion.",
+    )
+    assert znodes.TopicZNode.decode(store.get(znodes.topic("t")).data).assignment == {0: [1]}
