@@ -174,12 +174,13 @@ class ControlledCluster(Cluster):
             self.tell("nobody is the controller")
             return
         broker = znodes.ControllerZNode.decode(node.data).broker_id
+        orders_before = self.reassignments.orders
 
         def deliver() -> None:
             node = self.nodes.get(broker)
             if node is None or not self._may_reassign(topic_partitions):
                 return
-            answered = self.reassignments.ask(broker, dict.fromkeys(topic_partitions, replicas))
+            answered = self.reassignments.ask(broker, dict.fromkeys(topic_partitions, replicas), orders_before)
 
             def on_done(result: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
                 answered(result)

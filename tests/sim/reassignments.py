@@ -21,10 +21,14 @@ Answer = Mapping[TopicPartition, ApiError | None] | ApiError
 
 
 class Outcome(NamedTuple):
-    """The replicas that a partition may have in the end.  After a cancellation they may have another order."""
+    """The replicas that a partition may have in the end.  After a cancellation they may have another order.
+
+    order: the number of the order in the store that asked for it, 0 for a request.
+    """
 
     replicas: tuple[int, ...]
     is_ordered: bool
+    order: int = 0
 
     def is_met_by(self, replicas: Sequence[int]) -> bool:
         if self.is_ordered:
@@ -72,6 +76,8 @@ class Reassignments:
         #: Requests without an answer: number -> (the broker that was asked, what each partition may become).
         self._asked: dict[int, tuple[int, dict[TopicPartition, Outcome]]] = {}
         self._requests = 0
+        #: How many orders there were in the store.
+        self.orders = 0
         self._leaving: dict[tuple[int, TopicPartition], Leaving] = {}
         #: Replicas that are being added again: how many deletions of their logs may be on their way.
         self._late_deletions: Counter[tuple[int, TopicPartition]] = Counter()
@@ -81,9 +87,13 @@ class Reassignments:
     # -- requests ---------------------------------------------------------------------------------------------------
 
     def ask(
-        self, broker: int, targets: Targets
+        self, broker: int, targets: Targets, orders_before: int
     ) -> Callable[[Mapping[TopicPartition, ApiError | None] | ApiError], None]:
-        """A controller gets a request; what comes back is to be called with its answer."""
+        """A controller gets a request; what comes back is to be called with its answer.
+
+        orders_before: `orders` when the request was sent.  Of an order that came meanwhile nobody can say whether it
+        was carried out before the request or after it.
+        """
         self._requests += 1
         number = self._requests
         self._asked[number] = (broker, {tp: self._outcome(tp, target) for tp, target in targets.items()})
@@ -100,14 +110,17 @@ class Reassignments:
                     self._outcomes.setdefault(tp, []).append(outcome)
                 elif error is None:
                     # Another one may have ended since it was asked to be cancelled.
-                    self._outcomes[tp] = [outcome if outcome.is_ordered else Outcome(self._settled[tp], False)]
+                    accepted = outcome if outcome.is_ordered else Outcome(self._settled[tp], False)
+                    meanwhile = [other for other in self._outcomes.get(tp, ()) if other.order > orders_before]
+                    self._outcomes[tp] = [accepted, *meanwhile]
 
         return answered
 
     def order(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
         """An order in the store: nobody hears whether it is refused."""
+        self.orders += 1
         for tp, target in targets.items():
-            self._outcomes.setdefault(tp, []).append(Outcome(tuple(target), True))
+            self._outcomes.setdefault(tp, []).append(Outcome(tuple(target), True, self.orders))
 
     def broker_ended(self, broker: int) -> None:
         """What it was asked may have been done, or not."""

@@ -97,3 +97,20 @@ def test_a_replica_that_is_in_the_assignment_again_for_good_waits_for_no_earlier
     world.epoch = 2
     reassignments.check_leaving()
     assert reassignments.unfinished(T0, [0, 1]) is not None
+
+
+@pytest.mark.parametrize("is_sent_first", [True, False])
+def test_an_order_that_comes_while_a_request_is_on_its_way_may_be_carried_out_after_it(
+    reassignments, world, is_sent_first
+):
+    """A controller that does not know of the next one answers a request for what there is (seed 820001989)."""
+    write(reassignments, [0])
+    has_a_log(reassignments, world, 1, False)
+    orders_before = reassignments.orders
+    reassignments.order({T0: [2]})
+    answered = reassignments.ask(1, {T0: [0]}, orders_before if is_sent_first else reassignments.orders)
+    write(reassignments, [2])
+    has_a_log(reassignments, world, 2, True)
+    has_a_log(reassignments, world, 0, False)
+    answered({T0: None})
+    assert reassignments.unfinished(T0, LIVE) == (None if is_sent_first else "t-0 has the replicas [2], not [0]")
