@@ -48,6 +48,19 @@ def bytes_text(data: bytes | None) -> str:
     return f"{shown}... ({len(data)} bytes)" if cut else shown
 
 
+def printable(text: str) -> str:
+    """For one line of a terminal: control characters, line breaks and what is no character as escapes, as \\x1b."""
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # how Python holds a byte of a command line that is not UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()
+
+
 def places(offset: int | None, position: int | None) -> str:
     """ "offset 5, position 70: ", as far as they are known."""
     parts = [f"{name} {value}" for name, value in (("offset", offset), ("position", position)) if value is not None]

@@ -9,7 +9,7 @@ from kcore.client.admin_client import AdminClient, ClusterDescription
 from kcore.client.group_client import GroupClient
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
-from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive
+from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive, protocol_string
 
 #: A request carries it in ms.
 _LONGEST_S = MAX_INT32 // 1000
@@ -69,6 +69,12 @@ def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicP
                 raise UsageError(f"{name} has no partition {number}, it has {_range(existing)}")
             result[TopicPartition(name, number)] = None
     return list(result)
+
+
+def partitions_word(text: str) -> str:
+    """TOPIC or TOPIC:N[,N...], as it is; raises ArgumentTypeError for a name that no request can carry."""
+    protocol_string(text.partition(":")[0])
+    return text
 
 
 def split_partitions(word: str) -> tuple[str, list[int]]:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, NoReturn
 
-from kcore.common.text import nearest
+from kcore.common.text import bytes_text, nearest, printable
 
 #: Exit statuses: fine; damage or a difference found; usage or environment.
 OK, DAMAGE, USAGE = 0, 1, 2
@@ -15,6 +15,8 @@ INTERRUPTED = 130
 
 #: The largest partition number, broker id, timeout in ms and so on of the protocol.
 MAX_INT32 = 0x7FFF_FFFF
+#: Of a string of the protocol, in bytes.
+_LONGEST_STRING = 0x7FFF
 
 _DEFAULT_PORT = 9092
 
@@ -82,6 +84,17 @@ def _at_most(largest: int, text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 to {largest}")
 
 
+def protocol_string(text: str) -> str:
+    """The name of a topic or group, or whatever else a request carries as a string.  Raises ArgumentTypeError."""
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"'{printable(text)}' is not UTF-8") from None
+    if len(data) > _LONGEST_STRING:
+        raise argparse.ArgumentTypeError(f"{bytes_text(data)}: a request carries at most {_LONGEST_STRING} bytes")
+    return text
+
+
 class UsageError(Exception):
     """The command line asks for something impossible; main() prints the reason."""
 
@@ -93,7 +106,15 @@ def addresses(text: str) -> list[tuple[str, int]]:
         host, colon, port = part.strip().rpartition(":")
         if not colon or port.endswith("]"):
             host, port = part.strip(), str(_DEFAULT_PORT)
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise UsageError(f"{part.strip()!r} is no HOST:PORT")
+        if not host or not port.isdecimal() or int(port) > 65535 or not _can_be_looked_up(host):
+            raise UsageError(f"'{printable(part.strip())}' is no HOST:PORT")
         result.append((host.strip("[]"), int(port)))
     return result
+
+
+def _can_be_looked_up(host: str) -> bool:
+    try:
+        host.encode("idna")  # as the socket module does: a part of 64 characters is too long, for one
+    except UnicodeError:
+        return False
+    return True

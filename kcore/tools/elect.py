@@ -6,13 +6,17 @@ import argparse
 
 from kcore.common.text import json_line
 from kcore.errors import ElectionNotNeeded
-from kcore.tools.cluster_command import add_cluster, admin_client, error_text, partitions, topics_of
+from kcore.tools.cluster_command import add_cluster, admin_client, error_text, partitions, partitions_word, topics_of
 from kcore.tools.command_line import DAMAGE, OK, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "partitions", nargs="*", metavar="TOPIC[:N[,N...]]", help="partitions; without numbers all of the topic"
+        "partitions",
+        nargs="*",
+        type=partitions_word,
+        metavar="TOPIC[:N[,N...]]",
+        help="partitions; without numbers all of the topic",
     )
     parser.add_argument("--all", action="store_true", help="all partitions of the cluster")
     parser.add_argument(

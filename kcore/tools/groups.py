@@ -12,7 +12,7 @@ from kcore.common.text import counted, json_line
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.cluster_command import add_cluster, group_client
-from kcore.tools.command_line import OK, USAGE
+from kcore.tools.command_line import OK, USAGE, protocol_string
 
 
 class Command(NamedTuple):
@@ -61,7 +61,7 @@ def _report_brokers(errors: Mapping[int, OSError | ApiError]) -> int:
 
 
 def _add_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
+    parser.add_argument("groups", nargs="*", type=protocol_string, metavar="GROUP", help="default: all")
     add_cluster(parser, "kcore groups describe billing", "one JSON object a line for each group")
 
 
@@ -163,7 +163,11 @@ def _assignment_text(group: GroupDescription, member: GroupMember) -> str:
 
 def _add_delete(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "groups", nargs="+", metavar="GROUP", help="groups without members: their committed offsets are gone for good"
+        "groups",
+        nargs="+",
+        type=protocol_string,
+        metavar="GROUP",
+        help="groups without members: their committed offsets are gone for good",
     )
     add_cluster(parser, "kcore groups delete billing", "one JSON object a line for each group that is deleted")
 

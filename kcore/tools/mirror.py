@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from kcore.common.text import counted, json_line
 from kcore.server.topic_mirror import MirroredPartition, TopicMirror
-from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive
+from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive, protocol_string
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="HOST:PORT[,HOST:PORT...] of brokers")
-    parser.add_argument("topic", metavar="TOPIC", help="the topic to copy; it keeps its name")
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC", help="the topic to copy; it keeps its name")
     parser.add_argument(
         "data_dir",
         metavar="DIR",

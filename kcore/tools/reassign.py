@@ -18,6 +18,7 @@ from kcore.tools.cluster_command import (
     error_text,
     ids_text,
     partitions,
+    partitions_word,
     split_partitions,
     topics_of,
 )
@@ -31,7 +32,11 @@ _STALE_MS = 5000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "partitions", nargs="*", metavar="TOPIC[:N[,N...]]", help="partitions; without numbers all of the topic"
+        "partitions",
+        nargs="*",
+        type=partitions_word,
+        metavar="TOPIC[:N[,N...]]",
+        help="partitions; without numbers all of the topic",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(

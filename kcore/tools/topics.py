@@ -18,7 +18,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
-from kcore.tools.command_line import OK, USAGE, UsageError, positive_int16, positive_int32
+from kcore.tools.command_line import OK, USAGE, UsageError, positive_int16, positive_int32, protocol_string
 
 #: How long brokers that are alive may take to delete a topic until that is said.
 _DELETION_MS = 10_000
@@ -70,7 +70,9 @@ def _replicas_text(topic: TopicDescription) -> str:
 
 
 def _add_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all, internal ones too")
+    parser.add_argument(
+        "topics", nargs="*", type=protocol_string, metavar="TOPIC", help="default: all, internal ones too"
+    )
     add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
 
 
@@ -140,7 +142,7 @@ def _described(
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
     parser.add_argument(
         "--replicas", type=positive_int16, metavar="N", help="of each partition; default: default.replication.factor"
@@ -175,11 +177,16 @@ def _run_create(args: argparse.Namespace) -> int:
 
 
 def _add_alter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
     _add_config(parser)
     parser.add_argument(
-        "--delete-config", action="append", default=[], metavar="NAME", help="take the brokers' value again"
+        "--delete-config",
+        type=protocol_string,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="take the brokers' value again",
     )
     add_cluster(parser, "kcore topics alter orders --partitions 12 --config retention.ms=60000", "one JSON object")
 
@@ -215,7 +222,7 @@ def _run_alter(args: argparse.Namespace) -> int:
 
 
 def _add_delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="one topic: its records are gone for good")
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC", help="one topic: its records are gone for good")
     add_cluster(parser, "kcore topics delete orders", "one JSON object")
 
 
@@ -300,7 +307,7 @@ def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
-    return name, value
+    return protocol_string(name), protocol_string(value)
 
 
 def _assignment(text: str) -> list[tuple[int, ...]]:

@@ -335,6 +335,44 @@ def test_what_cannot_be_done_is_refused_with_a_reason(text, words, reason):
     assert (status, out) == (2, "") and reason in err
 
 
+@pytest.mark.parametrize(
+    "name, reason", [("bad\udcff", r"'bad\xff' is not UTF-8"), ("n" * 32768, "at most 32767 bytes")]
+)
+@pytest.mark.parametrize(
+    "words, argument",
+    [
+        (("topics", "describe", "NAME"), "TOPIC"),
+        (("topics", "create", "NAME"), "TOPIC"),
+        (("topics", "alter", "NAME", "--partitions", "2"), "TOPIC"),
+        (("topics", "delete", "NAME"), "TOPIC"),
+        (("topics", "create", "x", "--config", "retention.ms=NAME"), "--config"),
+        (("topics", "alter", "x", "--delete-config", "NAME"), "--delete-config"),
+        (("groups", "describe", "good", "NAME"), "GROUP"),
+        (("groups", "delete", "NAME"), "GROUP"),
+        (("elect", "NAME:0"), "TOPIC[:N[,N...]]"),
+        (("reassign", "NAME", "--to", "1"), "TOPIC[:N[,N...]]"),
+    ],
+)
+def test_a_name_that_no_request_can_carry_is_refused_before_a_broker_is_asked(words, argument, name, reason, capsys):
+    assert main([*(word.replace("NAME", name) for word in words), "--bootstrap", "127.0.0.1:1"]) == 2
+    out, err = capsys.readouterr()
+    message, hint = err.splitlines()
+    assert out == "" and len(message) < 300 and hint.endswith("--help` says more")
+    assert f": argument {argument}: " in message and reason in message
+
+
+@pytest.mark.parametrize("host, shown", [("bad\udcff", r"bad\xff"), ("n" * 64, "n" * 64), ("a..b:9092", "a..b:9092")])
+def test_a_host_name_that_cannot_be_looked_up_is_refused(host, shown, capsys):
+    assert main(["groups", "list", "--bootstrap", host]) == 2
+    assert capsys.readouterr() == ("", f"kcore: '{shown}' is no HOST:PORT\n")
+
+
+def test_the_partition_numbers_of_a_topic_may_be_longer_than_a_name(text):
+    numbers = ",".join(map(str, range(10_000)))
+    status, out, err = text("elect", f"nothing:{numbers}")
+    assert (status, out) == (2, "") and "there is no topic 'nothing'" in err
+
+
 def test_brokers_and_partitions_that_do_not_exist_are_named(cluster, text):
     text("topics", "create", "here", "--assign", "0")
     known_everywhere(cluster, "here")
