@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
-from kcore.common.text import counted, json_line
+from kcore.common.text import counted, json_line, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.cluster_command import add_cluster, group_client
@@ -50,7 +50,7 @@ def _run_list(args: argparse.Namespace) -> int:
             fields = {"state": group.state, "protocol_type": group.protocol_type, "coordinator": group.coordinator}
             print(json_line({"group": group.group_id} | fields))
         else:
-            print(group.group_id)
+            print(printable(group.group_id))
     return _report_brokers(errors)
 
 
@@ -79,12 +79,12 @@ def _run_describe(args: argparse.Namespace) -> int:
                 positions = _positions(client, group)
             except ApiError as error:
                 missing = True
-                print(f"kcore: {error}", file=sys.stderr)
+                print(printable(f"kcore: {error}"), file=sys.stderr)
                 continue
             if args.json:
                 print(json_line(_as_json(group, positions)))
             else:
-                print("\n".join(_lines(group, positions)))
+                print("\n".join(map(printable, _lines(group, positions))))
     return USAGE if missing else status
 
 
@@ -180,9 +180,9 @@ def _run_delete(args: argparse.Namespace) -> int:
                 client.delete_group(name)
             except ApiError as error:
                 status = USAGE
-                print(f"kcore: {error}", file=sys.stderr)
+                print(printable(f"kcore: {error}"), file=sys.stderr)
                 continue
-            print(json_line({"group": name, "deleted": True}) if args.json else f"{name} is deleted")
+            print(json_line({"group": name, "deleted": True}) if args.json else printable(f"{name} is deleted"))
     return status
 
 

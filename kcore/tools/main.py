@@ -118,6 +118,8 @@ def _run(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status.  130 after Ctrl-C, 141 when the reader of our output has gone."""
+    # A stream that was closed before the start is None: what goes there is lost, as in /dev/null.
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end the command
             stream.reconfigure(errors="backslashreplace")

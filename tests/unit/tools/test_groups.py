@@ -204,6 +204,24 @@ def test_of_several_groups_the_others_are_done_where_one_does_not_exist(cluster,
     assert "kept" in names and "removed" not in names
 
 
+def test_what_a_terminal_would_obey_in_a_groups_names_is_shown_as_escapes(cluster, run, text):
+    name = "a\x1b[31mred\nb\x9b"
+    shown = r"a\x1b[31mred\nb\x9b"
+    with (
+        coordinator(cluster, name) as (client, number),
+        member(client, name, [1], instance_id="\x1b]0;title\a"),
+    ):
+        assert shown in text("groups", "list")[1].splitlines()
+        _, out, _ = text("groups", "describe", name)
+        first, of_member, _ = out.splitlines()
+        assert first == f"{shown}: Stable, protocol range, coordinator {number}, 1 member"
+        assert rf"(static member \x1b]0;title\x07), client client of {shown} at" in of_member
+        assert name in [line["group"] for line in run("groups", "list")[1]]
+        assert [line["group"] for line in run("groups", "describe", name)[1]] == [name]
+    assert text("groups", "delete", name) == (0, f"{shown} is deleted\n", "")
+    assert text("groups", "describe", name) == (2, "", f"kcore: Group {shown} not found.\n")
+
+
 def test_where_the_topic_has_gone_the_log_end_is_unknown_with_the_reason(cluster, run, text):
     with (
         coordinator(cluster, "late") as (client, _),

@@ -104,6 +104,22 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly():
     assert process.wait(60) == 141
 
 
+@pytest.mark.parametrize(
+    "arguments, status",
+    [(["version"], 0), (["--help"], 0), (["dump", "--json", str(golden_data.partition_dir("g-none-0"))], 0), ([], 2)],
+)
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stdout_or_stderr_changes_nothing_else(arguments, status, closed):
+    command = [sys.executable, "-m", "kcore.tools.main", *arguments]
+    shell = ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command]
+    whole, result = (
+        subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=200) for words in (command, shell)
+    )
+    assert (whole.returncode, result.returncode) == (status, status)
+    expected = ("", whole.stderr) if closed == 1 else (whole.stdout, "")
+    assert (result.stdout, result.stderr) == expected
+
+
 def test_ctrl_c_exits_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
