@@ -6,11 +6,13 @@ The sums are those of ReplicationControlManagerTest (testExcessiveNumberOfTopics
 import pytest
 
 import kcore
-from kcore.errors import InvalidPartitions, InvalidRequest, PolicyViolation
+from kcore.errors import InvalidPartitions, InvalidRequest, PolicyViolation, TopicAuthorizationFailed
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.admin_manager import MAX_PARTITIONS_PER_REQUEST
 from tests.unit.server.client import Client
+from tests.unit.server.rules_authorizer import Rules
 
 LIMIT = 10_000
 TOO_MANY = "Excessively large number of partitions per request: 10001, at most 10000 are allowed."
@@ -48,7 +50,9 @@ def create_topics(client, *topics, validate_only=True):
 
 
 def create_partitions(client, counts, validate_only=True):
-    topics = [cp.CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in counts.items()]
+    """counts: {name: count}, or pairs where a name is there twice."""
+    pairs = counts.items() if isinstance(counts, dict) else counts
+    topics = [cp.CreatePartitionsTopic(name=name, count=count, assignments=None) for name, count in pairs]
     request = cp.CreatePartitionsRequest(topics=topics, timeout_ms=60_000, validate_only=validate_only)
     return [(result.name, result.error_code, result.error_message) for result in client.ask(request, 1).results]
 
@@ -93,6 +97,32 @@ def test_as_many_as_the_limit_are_created(client, topics):
 def test_a_topic_that_is_there_twice_does_not_count(client):
     twice = [counted("twice", LIMIT), counted("twice", LIMIT)]
     answers = create_topics(client, *twice, counted("a", LIMIT))
+    assert [(name, code) for name, code, _ in answers] == [("twice", InvalidRequest.code), ("a", 0)]
+
+
+@pytest.mark.parametrize(
+    "operation, ask",
+    [
+        (AclOperation.CREATE, lambda client, a, b: create_topics(client, counted("a", a), counted("b", b))),
+        (AclOperation.ALTER, lambda client, a, b: create_partitions(client, {"there-a": a, "there-b": b})),
+    ],
+    ids=["CreateTopics", "CreatePartitions"],
+)
+def test_a_topic_that_the_client_may_not_create_or_grow_does_not_count(operation, ask):
+    allowed = {(operation, ResourceType.TOPIC, name) for name in ("a", "there-a")}
+    with kcore.Broker(authorizer=Rules(allowed)) as broker, Client(broker) as client:
+        for name in ("there-a", "there-b"):
+            broker.create_topic(name)
+        answers = ask(client, LIMIT, LIMIT)
+        assert [code for _, code, _ in answers] == [0, TopicAuthorizationFailed.code]
+        answers = ask(client, LIMIT + 2, 2)
+        assert {code for _, code, _ in answers} == {PolicyViolation.code}
+
+
+def test_a_topic_that_is_to_grow_twice_does_not_count(broker, client):
+    for name in ("twice", "a"):
+        broker.create_topic(name)
+    answers = create_partitions(client, [("twice", LIMIT), ("twice", LIMIT), ("a", LIMIT + 1)])
     assert [(name, code) for name, code, _ in answers] == [("twice", InvalidRequest.code), ("a", 0)]
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 import kcore
+from kcore.common.time import MockTime
 from kcore.errors import InvalidTopicException
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
@@ -29,7 +30,8 @@ from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.server import kafka_apis
-from kcore.server.client_quotas import ClientQuotas
+from kcore.server.client_quota_manager import QuotaEntity
+from kcore.server.client_quotas import ClientQuotas, QuotaChange
 from kcore.server.local_controller import LocalController
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RunsOn
@@ -187,6 +189,35 @@ def test_a_creation_and_the_requests_that_wait_for_it_keep_no_others_waiting(bro
             assert error_codes(client.receive(api_key, version)) <= {0}, ApiKey(api_key).name
         created = {"large", "small", "created-for-metadata", "created-by-a-large-request", "__consumer_offsets"}
         assert {topic.name for topic in broker.metadata_cache.snapshot.topics()} == {"there", *created}
+
+
+def test_QUOTA_07_what_a_request_waits_for_another_does_not_count_toward_a_request_quota(broker, monkeypatch):
+    quotas, clock, counted = broker.client_quotas, MockTime(), []
+    quotas.alter(QuotaEntity(None, "waits"), [QuotaChange("request_percentage", 1e9)])
+
+    def record(user, client_id, amount):
+        if client_id == "waits":
+            counted.append(amount)
+        return 0
+
+    with ExitStack() as stack:
+        is_reached, open_gate = stack.enter_context(held_up(monkeypatch, LocalController, "create_topic"))
+        first = stack.enter_context(Client(broker))
+        first.send(create_topics("large"), 5)
+        assert is_reached.wait(60)
+        monkeypatch.setattr(quotas, "time", clock)
+        monkeypatch.setattr(quotas.request, "record", record)
+        waiting = []
+        for request, version in requests_for_topic_changes():
+            client = stack.enter_context(Client(broker, "waits"))
+            client.send(request, version)
+            waiting.append((client, request.api_key, version))
+            await_waiting(broker, RunsOn.TOPIC_CHANGES, len(waiting))
+        clock.sleep(5000)
+        open_gate()
+        for client, api_key, version in waiting:
+            client.receive(api_key, version)
+    assert counted == [0] * len(waiting)
 
 
 def test_changes_of_settings_that_wait_for_one_another_keep_no_others_waiting(broker, monkeypatch):

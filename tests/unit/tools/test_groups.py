@@ -255,4 +255,9 @@ def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
         status = main(["groups", "list", "--bootstrap", cluster.brokers[number].bootstrap_servers])
         out, err = capsys.readouterr()
         assert (status, out) == (2, "g\n")
-        assert err.startswith(f"kcore: the groups of broker {1 - number} are missing: ") and "refused" in err
+        missing = f"kcore: the groups of broker {1 - number} are missing: "
+        assert err.startswith(missing) and "refused" in err
+        status = main(["groups", "describe", "--bootstrap", cluster.brokers[number].bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert (status, out.splitlines()[0]) == (2, f"g: Empty, coordinator {number}, 0 members")
+        assert err.startswith(missing) and len(err.splitlines()) == 1
