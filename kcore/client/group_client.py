@@ -164,7 +164,7 @@ class GroupClient(AdminClient):
         }
 
     def log_end_offsets(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
-        """What a consumer that is not behind has reached: the high watermark of each partition, asked of its leader."""
+        """The high watermark of each partition, which its leader answers: where a consumer without lag is."""
         ends: dict[TopicPartition, LogEnd] = {}
         by_leader: dict[Node, list[TopicPartition]] = {}
         with self._timed():

@@ -289,8 +289,8 @@ def test_KIP_455_a_cancellation_deletes_the_logs_that_were_added(scenario):
 
 
 def test_RSM_08_a_replica_that_joined_while_it_was_cancelled_is_not_the_last_of_the_isr(scenario, monkeypatch):
-    """The controller stores the cancellation and dies before it tells the leader, as a Java controller may.  The leader
-    takes the new replica into the ISR, and then dies, too."""
+    """The controller stores the cancellation, and dies before it sends LeaderAndIsr, as a Java controller may.
+    Then the leader takes the new replica into the ISR, and dies, too."""
     monkeypatch.setattr(PartitionReassignment, "_announce_remaining", lambda self, shrunk, begun: None)
 
     def without_the_assignment(state, replica, assigned):

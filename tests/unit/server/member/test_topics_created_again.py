@@ -74,7 +74,7 @@ def test_a_follower_of_the_next_topic_starts_with_an_empty_log(broker, store, ea
 
 @pytest.mark.parametrize("how", ["stopped", "started again"])
 def test_a_log_that_is_not_hosted_does_not_keep_the_next_topic_away(tmp_path, store, how):
-    """The broker was told to stop the replica and not to delete it, or it was down while others deleted the topic."""
+    """The controller has stopped the replica without deleting its log, or the broker was down during the deletion."""
     with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
         controller.leader_and_isr({"t": [controller.state(0, leader_epoch=7)]}, topic_ids={"t": TOPIC_ID})
         controller.stop_replica("t", 0, 7)
@@ -104,6 +104,33 @@ def test_a_late_request_of_the_deleted_topic_leaves_the_next_one_alone(broker, s
     controller.update_metadata({"t": {0: {**ELSEWHERE, "leader_epoch": 9}}}, topic_ids={"t": TOPIC_ID})
     assert partition(broker, T0).is_leader and strays(broker) == []
     assert (broker.log("t").topic_id, broker.log("t").log_end_offset) == (NEXT_ID, 1)
+
+
+def test_a_partition_of_the_next_topic_stays_when_another_one_is_of_the_deleted_topic(broker, store, controller):
+    """A late request has made partition 1 of the deleted topic, after partition 0 of the next one."""
+    create_again(store)
+    controller.update_metadata({"t": {0: {}, 1: {}}}, topic_ids={"t": NEXT_ID})
+    controller.leader_and_isr({"t": [controller.state(0)]}, topic_ids={"t": NEXT_ID})
+    broker.produce("t", b"x", partition=0)
+    controller.leader_and_isr({"t": [controller.state(1, leader_epoch=7)]}, topic_ids={"t": TOPIC_ID})
+    assert partition(broker, T1).topic_id == TOPIC_ID
+    response = controller.leader_and_isr({"t": [controller.state(1)]}, topic_ids={"t": NEXT_ID})
+    assert codes(response) == {(NEXT_ID, 1): 0}
+    assert strays(broker) == ["t-1"]
+    assert partition(broker, T0).is_leader and broker.log("t").log_end_offset == 1
+
+
+def test_a_log_that_has_another_topic_id_by_then_is_not_set_aside(broker, earlier):
+    assert broker.replica_manager.set_aside({T0: NEXT_ID}, earlier.controller_epoch) == []
+    assert partition(broker, T0).is_leader and strays(broker) == []
+
+
+def test_a_server_of_the_store_that_lags_behind_is_asked_after_a_sync(broker, store, earlier, monkeypatch):
+    create_again(store)
+    get, has_synced = store.get, []
+    monkeypatch.setattr(store, "sync", lambda: has_synced.append(True))
+    monkeypatch.setattr(store, "get", lambda path, *watch: get(path, *watch) if has_synced else None)
+    assert codes(earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})) == {(NEXT_ID, 0): 0}
 
 
 def test_a_request_of_an_older_controller_sets_nothing_aside(broker, store, earlier):

@@ -60,6 +60,20 @@ def test_a_member_serves_no_topic_that_was_deleted_while_it_had_no_session(broke
     assert log_manager.get_log(T0).log_end_offset == 1 and log_manager.get_log(T1) is not None
 
 
+def test_a_server_of_the_store_that_lags_behind_is_asked_after_a_sync(broker, tree, store, two_topics, monkeypatch):
+    children, has_synced = store.children, []
+    monkeypatch.setattr(store, "sync", lambda: has_synced.append(True))
+
+    def lags(path, *watch):
+        names = children(path, *watch)
+        return names if has_synced or path != znodes.TOPICS else [*names, "t"]
+
+    monkeypatch.setattr(store, "children", lags)
+    store.delete(znodes.topic("t"))
+    end_session(broker, tree, store)
+    wait_until(lambda: names(broker) == ["kept"])
+
+
 def test_a_member_serves_on_if_the_store_has_lost_all_topics(broker, tree, store, two_topics, caplog):
     for name in ("t", "kept"):
         store.delete(znodes.topic(name))
