@@ -1,12 +1,9 @@
 """Broker settings under Kafka's names."""
 
-import pathlib
-import re
 import sys
 
 import pytest
 
-import kcore
 from kcore.common.properties import parse_properties, read_properties
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
@@ -224,11 +221,3 @@ def test_the_cleaner_is_set_under_kafkas_names():
 def test_a_cleaner_thread_needs_a_mebibyte_for_keys():
     with pytest.raises(InvalidConfig, match=r"log\.cleaner\.dedupe\.buffer\.size"):
         KafkaConfig({"log.cleaner.dedupe.buffer.size": 2 << 20, "log.cleaner.threads": 2})
-
-
-def test_every_setting_that_is_honoured_is_read_somewhere():
-    source = pathlib.Path(kafka_config.__file__)
-    texts = [path.read_text() for path in pathlib.Path(kcore.__file__).parent.rglob("*.py") if path != source]
-    text = "\n".join([*texts, source.read_text().partition("class KafkaConfig")[2]])
-    names = [name.replace(".", "[._]") for name in KAFKA_CONFIG_DEF.names()]
-    assert [name for name in names if not re.search(rf"(?<![a-z_]){name}(?![a-z_.])", text)] == []
