@@ -342,9 +342,10 @@ class EmbeddedStore(MetadataStore):
         with self._errors(), self._lock:
             if not self._has_expired:
                 raise StoreError(f"{self.path}: session {self._session_id} has not expired")
+            # First its row: if that cannot be written, the session is still the expired one, and the caller tries again.
+            session_id = self._open_session()
             self._has_expired = False
             self._session_events.append(SessionEvent.CONNECTED)
-            session_id = self._open_session()
             self._wake_up()
         return session_id
 

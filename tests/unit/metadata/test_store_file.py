@@ -19,6 +19,7 @@ from kcore.metadata.store import (
     ForeignFile,
     NewerSchema,
     SessionEvent,
+    SessionExpired,
     StoreError,
     StoreFileGone,
 )
@@ -156,6 +157,30 @@ def test_a_store_that_is_closed_while_it_is_locked_leaves_its_session_to_the_oth
     assert other.get("/e") is not None
     pass_time(clock, 2 * TIMEOUT_MS, other)
     assert other.get("/e") is None
+
+
+def test_a_new_session_waits_for_a_file_that_is_locked(path, opened):
+    clock, events = MockTime(), []
+    store, other = opened(clock), opened(clock)
+    store.add_session_listener(events.append)
+    store.create("/e", ephemeral=True)
+    other.poll()
+    pass_time(clock, 2 * TIMEOUT_MS, other)  # the process stands still
+    store.poll()
+    with locked(path):
+        for _ in range(2):
+            with pytest.raises(ConnectionLost, match="locked"):
+                store.new_session()
+        with pytest.raises(SessionExpired):
+            store.get("/")
+    assert events == [SessionEvent.EXPIRED]
+    session_id = store.new_session()
+    store.create("/e", ephemeral=True)
+    assert other.get("/e").ephemeral_owner == session_id == store.session_id
+    store.poll()
+    assert events == [SessionEvent.EXPIRED, SessionEvent.CONNECTED]
+    with pytest.raises(StoreError, match="has not expired"):
+        store.new_session()
 
 
 def test_the_poller_says_once_that_the_store_is_away(opened, path, caplog):
