@@ -80,7 +80,8 @@ class _Term:
 class KafkaController:
     """Thread-safe: what other threads call puts an event.  Lifetime: startup() once, shutdown() once.
 
-    register_broker: registers this broker again, after the session has expired.
+    register_broker: registers this broker again, after the session has expired; whether it is registered now.  It is
+    called until it is.  Before startup() the owner has registered the broker.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class KafkaController:
         store: MetadataStore,
         channels: ControllerChannels,
         settings: ControllerSettings,
-        register_broker: Callable[[], object],
+        register_broker: Callable[[], bool],
         time: Time,
         scheduler: Scheduler,
     ) -> None:
@@ -141,6 +142,8 @@ class KafkaController:
         self.unclean_leader_elections = 0
         self._term: _Term | None = None
         self._is_store_away = False
+        #: In the session that lives now.  A controller that is not registered could not be reached by any broker.
+        self._is_registered = True
         self.isr_changes = IsrChanges(self.context, self._store, batch, self.put_call)
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
@@ -308,7 +311,7 @@ class KafkaController:
             # The answer to our election was lost.  The first broker to notice the deletion is elected, perhaps this
             # one.
             self._store.withdraw()
-        elif self.active_controller_id == NO_CONTROLLER and self._backoff.pause is None:
+        elif self.active_controller_id == NO_CONTROLLER and self._backoff.pause is None and self._is_registered:
             self._elect()
 
     def _resign_if_replaced(self) -> None:
@@ -396,15 +399,21 @@ class KafkaController:
             logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
             self._scheduler.schedule(f"kcore-new-session-{self.broker_id}", self._begin_session, RETRY_MS)
         else:
-            self._put("RegisterBrokerAndReelect", self._register_and_reelect)
+            self._put_registration()
+
+    def _put_registration(self) -> None:
+        self._put("RegisterBrokerAndReelect", self._register_and_reelect)
 
     def _expire(self) -> None:
+        self._is_registered = False
         self.active_controller_id = NO_CONTROLLER
         self._resign()
 
     def _register_and_reelect(self) -> None:
-        """CTRL-09."""
-        self._register_broker()
+        """CTRL-09.  An event for each attempt: of a session that has expired meanwhile, it is dropped."""
+        self._is_registered = self._register_broker()
+        if not self._is_registered:
+            self._scheduler.schedule(f"kcore-register-{self.broker_id}", self._put_registration, RETRY_MS)
         self._controller_changed()
 
     # -- fail-over --------------------------------------------------------------------------------------

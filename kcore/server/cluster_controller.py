@@ -42,7 +42,7 @@ def make_controller(
     broker_id: int,
     store: MetadataStore,
     config: KafkaConfig,
-    register_again: Callable[[], object],
+    register_again: Callable[[], bool],
     time: Time,
     scheduler: Scheduler,
     parts: ExitStack,

@@ -61,7 +61,8 @@ PartitionChanges = Mapping[int, PartitionInfo | None]
 class Controller(PartitionAdmin, Protocol):
     """The part of a broker that may be elected as the cluster's controller: controller.KafkaController.
 
-    After the store's session has expired it begins the next one, and then calls ClusterMember.register_again().
+    After the store's session has expired it begins the next one, and then calls ClusterMember.register_again() until
+    the broker is registered; before that it takes part in no election.
     """
 
     @property
@@ -244,21 +245,38 @@ class ClusterMember:
             logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
             self._scheduler.schedule("new-session", self._begin_session, _RETRY_MS)
         else:
-            self.register_again()
+            self._register_until_it_is()
 
-    def register_again(self) -> None:
-        """Register in a new session.  If the store fails, it is tried again and again; raises nothing."""
+    def _register_until_it_is(self) -> None:
+        if not self.register_again() and not self._is_stopping:
+            self._scheduler.schedule("register-again", self._register_until_it_is, _RETRY_MS)
+
+    def register_again(self) -> bool:
+        """Register in a new session; False if the store fails, and then the caller tries again.  Raises nothing.
+
+        What has changed while there was no session is read then, as often as it takes.
+        """
+        if self._is_stopping:
+            return False
+        try:
+            self._register()
+        except StoreError as error:
+            logger.error("broker %d is not registered: %s", self.broker_id, error)
+            return False
+        self._catch_up()
+        return True
+
+    def _catch_up(self) -> None:
         if self._is_stopping:
             return
         try:
-            self._register()
             self._configs.load(self._config_changed)
             self._forget_deleted_topics()
         except SessionExpired:
-            logger.warning("broker %d is not registered: the new session has expired too", self.broker_id)
+            return  # the next session reads it
         except StoreError as error:
-            logger.error("broker %d is not registered: %s", self.broker_id, error)
-            self._scheduler.schedule("register-again", self.register_again, _RETRY_MS)
+            logger.error("broker %d does not know yet what has changed meanwhile: %s", self.broker_id, error)
+            self._scheduler.schedule("catch-up", self._catch_up, _RETRY_MS)
 
     def _forget_deleted_topics(self) -> None:
         """Serve no topic that was deleted while this broker had no session: the controller does not name it again.

@@ -11,7 +11,7 @@ from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.kafka_controller import KafkaController
 from kcore.controller.leader_elections import ElectionType
 from kcore.metadata import znodes
-from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, StoreError
+from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, SessionEvent, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.unit.controller.world import FakeChannels, MemoryWorld, partitions_of
@@ -331,6 +331,33 @@ def test_CTRL_08_and_CTRL_09_a_controller_whose_session_expires_resigns_before_i
     assert world.active.context.live_brokers.keys() == {1, 2}
     world.kill(2)
     assert active_ids(world) == [1] and controller.context.leadership[T0].leader == 1
+
+
+def test_CTRL_09_a_broker_that_could_not_register_in_its_new_session_takes_part_in_no_election(world):
+    """No other broker could reach it: the brokers find the controller's address in its registration."""
+    world.start(1, 2)
+    world.kill(1)
+    world.start(3)
+    controller, can_register = world.controllers[3], []
+    register = controller._register_broker
+    controller._register_broker = lambda: bool(can_register) and register()
+    world.expire(3)
+    world.settle()
+    world.kill(2)
+    assert active_ids(world) == []
+    # Neither a connection that was lost nor an attempt after an error makes it a candidate.
+    controller._session_changed(SessionEvent.CONNECTED)
+    controller._put_startup()
+    for _ in range(3):
+        world.time.sleep(1000)
+        world.scheduler.tick()
+        world.settle()
+    assert active_ids(world) == [] and world.admin.get(znodes.CONTROLLER) is None
+    can_register.append(True)
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert active_ids(world) == [3] and world.admin.get(znodes.broker_id(3)) is not None
 
 
 # -- fail-over ------------------------------------------------------------------------------------------

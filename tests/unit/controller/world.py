@@ -114,6 +114,7 @@ class World:
                 endpoints = {"PLAINTEXT": (f"host{broker_id}", 9092)}
                 node = znodes.BrokerZNode(endpoints, f"rack{broker_id}", 0, {"PLAINTEXT": "PLAINTEXT"})
                 store.create(znodes.broker_id(broker_id), node.encode(), ephemeral=True)
+                return True
 
             register()
             controller = KafkaController(broker_id, store, channels, settings, register, self.time, self.scheduler)

@@ -8,6 +8,8 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
+from kcore.metadata.store import ConnectionLost
+from kcore.server import cluster_member
 from tests.unit.server.controller_client import codes
 from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, metadata, partition, wait_until, with_broker_2
 
@@ -72,6 +74,29 @@ def test_a_server_of_the_store_that_lags_behind_is_asked_after_a_sync(broker, tr
     store.delete(znodes.topic("t"))
     end_session(broker, tree, store)
     wait_until(lambda: names(broker) == ["kept"])
+
+
+def test_a_registration_and_what_is_read_after_it_are_tried_again_until_the_store_answers(
+    broker, tree, store, two_topics, monkeypatch
+):
+    monkeypatch.setattr(cluster_member, "_RETRY_MS", 1)
+    create, sync, failures = store.create, store.sync, {"create": 2, "sync": 2}
+
+    def fail_twice(name, call):
+        def failing(*args, **kwargs):
+            if failures[name]:
+                failures[name] -= 1
+                raise ConnectionLost("database is locked")
+            return call(*args, **kwargs)
+
+        return failing
+
+    monkeypatch.setattr(store, "create", fail_twice("create", create))
+    monkeypatch.setattr(store, "sync", fail_twice("sync", sync))
+    store.delete(znodes.topic("t"))
+    end_session(broker, tree, store)
+    wait_until(lambda: names(broker) == ["kept"])
+    assert set(failures.values()) == {0}
 
 
 def test_a_member_serves_on_if_the_store_has_lost_all_topics(broker, tree, store, two_topics, caplog):
