@@ -262,6 +262,13 @@ class EmbeddedStore(MetadataStore):
                 check_path(path)
         return sorted(child.rpartition("/")[2] for (child,) in rows)
 
+    def children_created(self, path: str) -> int:
+        with self._session():
+            row = self._row(path)
+        if row is None:
+            raise NoNode(check_path(path))
+        return row.children_created
+
     def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
         if watches:
             with self._session():
@@ -342,7 +349,7 @@ class EmbeddedStore(MetadataStore):
         with self._errors(), self._lock:
             if not self._has_expired:
                 raise StoreError(f"{self.path}: session {self._session_id} has not expired")
-            # First its row: if that cannot be written, the session is still the expired one, and the caller tries again.
+            # First its row: if that cannot be written, the session is still expired, and the caller tries again.
             session_id = self._open_session()
             self._has_expired = False
             self._session_events.append(SessionEvent.CONNECTED)

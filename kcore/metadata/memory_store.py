@@ -145,6 +145,14 @@ class MemoryStore(MetadataStore):
                 self._watches.watch_children(path, row, watch)
             return self.tree._names(path)
 
+    def children_created(self, path: str) -> int:
+        with self.tree.lock:
+            self._check_session()
+            row = self.tree._row(path)
+        if row is None:
+            raise NoNode(check_path(path))
+        return row.children_created
+
     # -- changes ----------------------------------------------------------------------------------------
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:

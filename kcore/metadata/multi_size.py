@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kcore.metadata.store import Create, Operation, SetData
+from kcore.metadata.store import CheckChildrenCreated, Create, Operation, SetData
 
 #: Of one multi(), with room for the header of the message.
 MAX_BYTES = (1 << 20) - 1024
@@ -19,6 +19,8 @@ _OVERHEAD = 64
 
 def operation_size(operation: Operation) -> int:
     """An upper bound of its bytes in a message to ZooKeeper, without a chroot."""
+    if isinstance(operation, CheckChildrenCreated):
+        return 2 * (len(operation.path.encode()) + _OVERHEAD)  # a node is created and deleted
     data = len(operation.data) if isinstance(operation, Create | SetData) else 0
     return len(operation.path.encode()) + data + _OVERHEAD
 

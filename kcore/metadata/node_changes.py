@@ -12,6 +12,7 @@ from kcore.metadata.store import (
     ANY_VERSION,
     BadVersion,
     Check,
+    CheckChildrenCreated,
     Create,
     Delete,
     MultiFailed,
@@ -85,6 +86,11 @@ class NodeChanges:
                 return None
             case Check(path, expected_version):
                 self._checked(path, expected_version)
+                return None
+            case CheckChildrenCreated(path, children_created):
+                created = self._checked(path, ANY_VERSION).children_created
+                if created != children_created:
+                    raise BadVersion(f"{path}: {created} children were created, expected {children_created}")
                 return None
 
     def _create(self, operation: Create) -> str:

@@ -142,8 +142,20 @@ class Check(NamedTuple):
     expected_version: int = ANY_VERSION
 
 
-Operation = Create | SetData | Delete | Check
-#: Of Create the path, of SetData the new version, of Delete and Check None.
+class CheckChildrenCreated(NamedTuple):
+    """No child of the node was created since children_created() returned this number.
+
+    A node that was deleted and created again meanwhile has version 0 again, and passes a Check; this fails, with
+    BadVersion.  ZooKeeper has no such check.  There a node is created and deleted again within the same change: no
+    client can read it, but it counts as created, and watches of the children are called.
+    """
+
+    path: str
+    children_created: int
+
+
+Operation = Create | SetData | Delete | Check | CheckChildrenCreated
+#: Of Create the path, of SetData the new version, of the others None.
 Result = str | int | None
 
 
@@ -210,6 +222,10 @@ class MetadataStore(ABC):
         if not watches:
             return [self.get(path) for path in paths]
         return [self.get(path, watch) for path, watch in zip(paths, watches, strict=True)]
+
+    @abstractmethod
+    def children_created(self, path: str) -> int:
+        """How many children of the node were created so far, for CheckChildrenCreated.  Raises NoNode."""
 
     # -- changes ----------------------------------------------------------------------------------------
 

@@ -23,7 +23,9 @@ from kazoo.retry import KazooRetry
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.metadata.multi_size import MAX_BYTES, operation_size
 from kcore.metadata.store import (
+    BadVersion,
     Check,
+    CheckChildrenCreated,
     ChrootGone,
     ConnectionLost,
     Create,
@@ -63,6 +65,9 @@ _MAX_READ = 500
 #: Between two looks whether the connection is there again.
 _RECONNECT_POLL_MS = 20
 
+
+#: Of the node that CheckChildrenCreated creates and deletes; the server adds the number.
+_CHECK_NAME = "kcore-check-"
 
 #: In a multi() that failed, the answer to operations before and after the one that did.
 _NOT_THE_CAUSE = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
@@ -248,6 +253,14 @@ class ZookeeperStore(MetadataStore):
             watcher.keep((stat.czxid, stat.pzxid))
         return sorted(names)
 
+    def children_created(self, path: str) -> int:
+        session = self._live_session()
+        stat = session.call(lambda: session.client.exists_async(check_path(path)))
+        if stat is None:
+            raise NoNode(path)
+        # What a client gets counts deletions too.  Source: DataNode.copyStat, ZooKeeper 3.9.
+        return int(stat.cversion + stat.numChildren) // 2
+
     # -- changes ----------------------------------------------------------------------------------------
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
@@ -307,6 +320,10 @@ class ZookeeperStore(MetadataStore):
                     transaction.delete(path, expected_version)
                 case Check(path, expected_version):
                     transaction.check(path, expected_version)
+                case CheckChildrenCreated(path, children_created):
+                    name = f"{path.rstrip('/')}/{_CHECK_NAME}"
+                    transaction.create(name, sequence=True)
+                    transaction.delete(f"{name}{children_created:010}")
         return transaction
 
     # -- session ----------------------------------------------------------------------------------------
@@ -445,10 +462,18 @@ def _node_or_none(answer: Any) -> Node | None:
 
 def _results(operations: Sequence[Operation], answers: Sequence[Any]) -> list[Result]:
     """Raises MultiFailed."""
-    for index, answer in enumerate(answers):
+    remaining, own = iter(answers), []
+    for index, operation in enumerate(operations):
+        answer = next(remaining)
+        if isinstance(operation, CheckChildrenCreated):
+            deleted = next(remaining)
+            if isinstance(deleted, exceptions.NoNodeError):
+                raise MultiFailed(index, BadVersion(f"{operation.path}: children were created meanwhile"))
+            answer = answer if isinstance(answer, Exception) else deleted
         if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
-            raise MultiFailed(index, store_error(answer, operations[index].path))
-    return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+            raise MultiFailed(index, store_error(answer, operation.path))
+        own.append(answer)
+    return [_result(operation, answer) for operation, answer in zip(operations, own, strict=True)]
 
 
 def _result(operation: Operation, answer: Any) -> Result:

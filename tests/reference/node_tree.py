@@ -5,6 +5,7 @@ import copy
 from kcore.metadata.store import (
     BadVersion,
     Check,
+    CheckChildrenCreated,
     Create,
     Delete,
     EventType,
@@ -57,6 +58,10 @@ class NodeTree:
             return path
         if node is None:
             raise NoNode
+        if isinstance(operation, CheckChildrenCreated):
+            if operation.children_created != node["created"]:
+                raise BadVersion
+            return None
         if operation.expected_version not in (-1, node["version"]):
             raise BadVersion
         if isinstance(operation, SetData):

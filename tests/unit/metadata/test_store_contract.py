@@ -13,6 +13,7 @@ from kcore.metadata.open_store import open_store
 from kcore.metadata.store import (
     BadVersion,
     Check,
+    CheckChildrenCreated,
     Create,
     Delete,
     EventType,
@@ -291,6 +292,33 @@ def test_a_multi_is_applied_in_order_and_answers_each_operation(store):
     assert store.multi([]) == []
 
 
+def test_a_child_that_is_deleted_and_created_again_is_noticed_before_the_multi_that_depends_on_it(world, store):
+    other = world.open()
+    store.create("/p")
+    store.create("/p/n", ephemeral=True)
+    store.create("/p/gone")
+    store.delete("/p/gone")
+    for _ in range(2):
+        created = store.children_created("/p")
+        other.set("/p", b"")  # is no creation, and a deletion is none
+        conditions = [Check("/p/n", 0), CheckChildrenCreated("/p", created)]
+        assert store.multi([*conditions, SetData("/p", b"done"), Create("/p/s-", sequential=True)])[:2] == [None, None]
+        names = store.children("/p")
+        assert len(names) == 2 and "n" in names and names[1].startswith("s-")
+        created = store.children_created("/p")
+        other.delete("/p/n")
+        other.create("/p/n", ephemeral=True)  # version 0, as before
+        with pytest.raises(MultiFailed) as failed:
+            store.multi([Check("/p/n", 0), CheckChildrenCreated("/p", created), SetData("/p", b"too late")])
+        assert failed.value.index == 1 and type(failed.value.cause) is BadVersion
+        assert (store.get("/p").data, store.children("/p")) == (b"done", names)
+        store.delete(f"/p/{names[1]}")
+    with pytest.raises(NoNode):
+        store.children_created("/none")
+    answers = store.multi_many([[CheckChildrenCreated("/p", 0), Delete("/p")], [CheckChildrenCreated("/", 1)]])
+    assert isinstance(answers[0], MultiFailed) and answers[0].index == 0 and answers[1] == [None]
+
+
 @pytest.mark.parametrize(
     ("failing", "error"),
     [
@@ -302,6 +330,9 @@ def test_a_multi_is_applied_in_order_and_answers_each_operation(store):
         (Delete("/x/y", expected_version=7), BadVersion),
         (Check("/none"), NoNode),
         (Check("/x", expected_version=7), BadVersion),
+        (CheckChildrenCreated("/none", 0), NoNode),
+        (CheckChildrenCreated("/x", 0), BadVersion),
+        (CheckChildrenCreated("/x", 2), BadVersion),
     ],
 )
 def test_a_multi_that_fails_changes_nothing_and_names_the_operation(world, store, failing, error):
