@@ -502,7 +502,8 @@ class KafkaController:
         new = current.keys() - context.live_brokers.keys()
         dead = context.live_brokers.keys() - current.keys()
         bounced = {i for i in current.keys() - new if current[i].epoch != context.live_brokers[i].epoch}
-        logger.info("brokers: new %s, dead %s, registered again %s", sorted(new), sorted(dead), sorted(bounced))
+        if new or dead or bounced:  # none: the watch is called for an ISR change too (CheckChildrenCreated)
+            logger.info("brokers: new %s, dead %s, registered again %s", sorted(new), sorted(dead), sorted(bounced))
         for broker_id in dead | bounced:
             self._channels.remove_broker(broker_id)
             del context.live_brokers[broker_id]

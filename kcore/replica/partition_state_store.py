@@ -43,7 +43,8 @@ class PartitionStateStore(Protocol):
         What is stored differs from the requested ISR if it had changed meanwhile and this broker still leads.
         OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
         not known, or this broker no longer leads: the partition then waits for the controller's next update.
-        Returns at once: the work is done on another thread, which tries again what may pass.  Raises nothing.
+        Returns at once: the work is done on another thread, which tries again as long as the store cannot be reached or
+        refuses the change; on_done is called when it does no more.  Raises nothing.
         """
 
     def look_up_registration(self, broker_id: int, on_found: Callable[[int], None]) -> None:

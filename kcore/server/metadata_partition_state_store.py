@@ -15,11 +15,12 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.text import counted, some_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica, UnknownServerError, UnknownTopicOrPartition
+from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.store import (
     BadVersion,
     Check,
+    CheckChildrenCreated,
     ConnectionLost,
     MetadataStore,
     MultiFailed,
@@ -29,6 +30,7 @@ from kcore.metadata.store import (
     SessionExpired,
     SetData,
     StoreError,
+    UnreadableNode,
 )
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 
@@ -36,6 +38,10 @@ logger = logging.getLogger(__name__)
 
 #: After a call of a store that cannot be reached, before the next.
 _RETRY_MS = 1000
+#: After the store has refused changes that it may take later (a quota, an ACL, an error of the server).
+REFUSED_RETRY_MS = 5000
+#: How often the nodes of one batch are read again at once because they changed before the write.
+_MAX_READS = 20
 #: Changes in one multi(): ZooKeeper takes no message above 1 MiB.
 _MAX_BATCH = 500
 #: Partitions in one notification, for the same reason.
@@ -60,8 +66,44 @@ class _Write(NamedTuple):
     """A change that is allowed by what is stored now, and what makes it so."""
 
     change: _Change
-    checks: Sequence[Check]
+    checks: Sequence[Check | CheckChildrenCreated]
     set_state: SetData
+
+
+#: What became of a change; a StoreError: nothing that is known, and it is tried again.
+_Answer = StoredIsr | ApiError | StoreError
+
+
+class _Registrations:
+    """The brokers' registrations in the store, each read once, until the write that depends on them."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._children_created: int | None = None
+        self._nodes: dict[int, Node | None] = {}
+
+    def checks(self, broker_id: int, epoch: int, *, is_joining: bool) -> list[Check | CheckChildrenCreated] | None:
+        """What must hold at the write, so that the broker is registered with this epoch; None if it is not now.
+
+        A new registration has version 0 as well.  For a broker that joins the ISR the count of all registrations must
+        be as it was before they were read, so that no new one is missed.  One that stays in it has no record to prove.
+        Raises StoreError.
+        """
+        path = znodes.broker_id(broker_id)
+        if self._children_created is None:
+            try:
+                self._children_created = self._store.children_created(znodes.BROKER_IDS)
+            except NoNode:
+                return None
+        if broker_id not in self._nodes:
+            self._nodes[broker_id] = self._store.get(path)
+        node = self._nodes[broker_id]
+        if node is None or node.czxid != epoch:
+            return None
+        is_still_there = Check(path, node.version)
+        if not is_joining:
+            return [is_still_there]
+        return [CheckChildrenCreated(znodes.BROKER_IDS, self._children_created), is_still_there]
 
 
 def is_time_to_notify(now_ms: float, last_change_ms: float, last_notification_ms: float) -> bool:
@@ -143,7 +185,10 @@ class MetadataPartitionStateStore:
                 return
             del waiting[: len(batch)]
             _log_changes(batch, answers)
+            self._try_again([c for c, answer in zip(batch, answers, strict=True) if isinstance(answer, StoreError)])
             for change, answer in zip(batch, answers, strict=True):
+                if isinstance(answer, StoreError):
+                    continue
                 if isinstance(answer, StoredIsr) and answer.isr == change.isr:
                     self._note_changed(change.topic_partition)
                 try:
@@ -151,13 +196,26 @@ class MetadataPartitionStateStore:
                 except Exception:
                     logger.exception("%s: the answer about its ISR failed", change.topic_partition)
 
-    def _store_batch(self, changes: Sequence[_Change]) -> list[StoredIsr | ApiError]:
+    def _try_again(self, changes: Sequence[_Change]) -> None:
+        """After a pause: until then acknowledgements wait for both ISRs, so it is short."""
+
+        def try_again() -> None:
+            with self._lock:
+                self._waiting = [*changes, *self._waiting]
+            self._store_waiting()
+
+        if changes:
+            self._scheduler.schedule("change-isrs-again", try_again, REFUSED_RETRY_MS)
+
+    def _store_batch(self, changes: Sequence[_Change]) -> list[_Answer]:
         """The answers, in the same order.  Raises ConnectionLost, SessionExpired: then some may have been stored."""
-        answers: dict[TopicPartition, StoredIsr | ApiError] = {}
-        registrations: dict[int, Node | None] = {}
+        answers: dict[TopicPartition, _Answer] = {}
+        registrations = _Registrations(self._store)
         to_look_at = list(changes)
         writes: list[_Write] = []
+        reads = 0
         while True:
+            reads += 1
             paths = [znodes.partition_state(*change.topic_partition) for change in to_look_at]
             for change, node in zip(to_look_at, self._nodes(paths), strict=True):
                 prepared = self._prepared(change, node, registrations)
@@ -175,21 +233,19 @@ class MetadataPartitionStateStore:
                 failed = operations[error.index]
                 affected = [write for write in writes if failed is write.set_state or failed in write.checks]
                 writes = [write for write in writes if write not in affected]
-                registrations = {}
+                registrations = _Registrations(self._store)
                 to_look_at = [write.change for write in affected]
-                if not isinstance(error.cause, BadVersion | NoNode):
-                    logger.error("%d ISRs could not be stored: %s", len(affected), error)
+                if not isinstance(error.cause, BadVersion | NoNode) or reads > _MAX_READS:
                     for change in to_look_at:
-                        answers[change.topic_partition] = UnknownServerError(f"{error}")
+                        answers[change.topic_partition] = error
                     to_look_at = []
                 # Else the node has changed since it was read: read it again.  Nothing was written.
                 continue
             except (ConnectionLost, SessionExpired):
                 raise
             except StoreError as error:
-                logger.error("%d ISRs could not be stored: %s", len(writes), error)
                 for write in writes:
-                    answers[write.change.topic_partition] = UnknownServerError(f"{error}")
+                    answers[write.change.topic_partition] = error
             else:
                 for write, version in zip(writes, results[len(checks) :], strict=True):
                     assert isinstance(version, int)
@@ -215,8 +271,8 @@ class MetadataPartitionStateStore:
             return error
 
     def _prepared(
-        self, change: _Change, node: Node | StoreError | None, registrations: dict[int, Node | None]
-    ) -> _Write | StoredIsr | ApiError:
+        self, change: _Change, node: Node | StoreError | None, registrations: _Registrations
+    ) -> _Write | _Answer:
         """How to write a change; or its answer, if it cannot be written or is no longer right."""
         tp, isr, expected_version, broker_epochs, leader_epoch, _ = change
         path = znodes.partition_state(tp.topic, tp.partition)
@@ -232,25 +288,24 @@ class MetadataPartitionStateStore:
             if node.version != expected_version:
                 # The reply to an earlier change was lost, or an operator wrote the node: what is stored counts.
                 return StoredIsr(frozenset(state.isr), node.version)
-            checks = []
+            checks: list[Check | CheckChildrenCreated] = []
             for broker in sorted(isr):
                 epoch = broker_epochs.get(broker, -1)
                 if epoch < 0:
                     continue
-                if broker not in registrations:
-                    registrations[broker] = self._store.get(znodes.broker_id(broker))
-                registration = registrations[broker]
-                if registration is None or registration.czxid != epoch:
+                of_broker = registrations.checks(broker, epoch, is_joining=broker not in state.isr)
+                if of_broker is None:
                     # It has started again since its fetch, perhaps without what it had fetched.
                     return IneligibleReplica(f"{tp}: broker {broker} is not registered with epoch {epoch} any more")
-                checks.append(Check(znodes.broker_id(broker), registration.version))
+                checks += of_broker
             data = state._replace(isr=sorted(isr)).encode()
             return _Write(change, checks, SetData(path, data, expected_version))
         except (ConnectionLost, SessionExpired):
             raise
-        except (StoreError, KeyError, TypeError, ValueError) as error:
-            logger.error("%s: its ISR could not be stored: %s", tp, error)
-            return UnknownServerError(f"{tp}: {error}")
+        except StoreError as error:
+            return error
+        except (KeyError, TypeError, ValueError) as error:
+            return UnreadableNode(path, StoreError(repr(error)))
 
     # -- notifications ----------------------------------------------------------------------------------
 
@@ -280,17 +335,23 @@ class MetadataPartitionStateStore:
             self._scheduler.schedule("notify-of-isrs", self._notify, CHECK_INTERVAL_MS)
 
 
-def _log_changes(changes: Sequence[_Change], answers: Sequence[StoredIsr | ApiError]) -> None:
+def _log_changes(changes: Sequence[_Change], answers: Sequence[_Answer]) -> None:
     """One line for each new ISR, and for each kind of error."""
     changed: dict[frozenset[int], list[TopicPartition]] = {}
     refused: dict[type[ApiError], dict[TopicPartition, ApiError]] = {}
+    to_try_again: list[str] = []
     for change, answer in zip(changes, answers, strict=True):
-        if isinstance(answer, ApiError):
+        if isinstance(answer, StoreError):
+            to_try_again.append(f"{change.topic_partition}: {answer}")
+        elif isinstance(answer, ApiError):
             refused.setdefault(type(answer), {})[change.topic_partition] = answer
         elif answer.isr == change.isr:
             changed.setdefault(answer.isr, []).append(change.topic_partition)
     for isr, partitions in changed.items():
         logger.info("ISR %s of %s: %s", sorted(isr), counted(len(partitions), "partition"), some_of(partitions))
+    if to_try_again:
+        what = counted(len(to_try_again), "ISR")
+        logger.error("%s not stored, tried again in %d s: %s", what, REFUSED_RETRY_MS // 1000, some_of(to_try_again))
     for kind, errors in refused.items():
         # An ineligible replica has stopped or has registered again meanwhile; it joins by a later fetch.
         level = logging.INFO if kind is IneligibleReplica else logging.WARNING

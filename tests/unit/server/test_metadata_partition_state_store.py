@@ -8,12 +8,22 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
-from kcore.metadata.store import Check, ConnectionLost, MultiFailed, NotAllowed, SetData, StoreError
+from kcore.metadata.store import (
+    BadVersion,
+    Check,
+    ConnectionLost,
+    MultiFailed,
+    NotAllowed,
+    QuotaExceeded,
+    SetData,
+    StoreError,
+)
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.server.metadata_partition_state_store import (
     CHECK_INTERVAL_MS,
     MAX_DELAY_MS,
     QUIET_MS,
+    REFUSED_RETRY_MS,
     MetadataPartitionStateStore,
     is_time_to_notify,
 )
@@ -126,24 +136,125 @@ def test_registrations_are_read_on_the_stores_thread_once_for_all_partitions_of_
     assert found == [epoch] * 4
 
 
-def test_a_store_that_fails_is_an_unknown_outcome(stored, monkeypatch):
-    def fail(*args):
-        raise StoreError("disk I/O error")
+@pytest.mark.parametrize(
+    "error",
+    [
+        MultiFailed(0, NotAllowed("no rights")),
+        QuotaExceeded("no more nodes"),
+        StoreError("SYSTEMERROR"),
+        StoreError("disk I/O error"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("call", ["multi", "get_many"])
+def test_a_change_that_the_store_refuses_is_proposed_again_until_it_is_taken(stored, monkeypatch, caplog, call, error):
+    """It stayed pending for ever, and so did every acknowledgement of acks=all."""
+    real, attempts = getattr(stored.store, call), []
 
-    monkeypatch.setattr(stored.store, "multi", fail)
-    assert isinstance(stored.change({0}, 0), errors.UnknownServerError)
+    def refuse_three_times(argument):
+        attempts.append(1)
+        if len(attempts) <= 3:
+            raise error
+        return real(argument)
+
+    monkeypatch.setattr(stored.store, call, refuse_three_times)
+    monkeypatch.setattr(stored.store, "get", stored.store.get if call == "multi" else lambda path: raise_(error))
+    answers = stored.propose({0}, 0)
+    stored.scheduler.tick()
+    for number in (1, 2):
+        stored.advance(REFUSED_RETRY_MS - 1)
+        assert len(attempts) == number
+        stored.advance(1)
+    assert answers == [] and stored.state_store._waiting == []
+    stored.advance(REFUSED_RETRY_MS)
+    assert answers == [StoredIsr(frozenset({0}), 1)]
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+    monkeypatch.undo()
+    stored.advance(10 * REFUSED_RETRY_MS)
+    assert len(answers) == 1 and stored.node()[1] == 1
 
 
-def test_a_malformed_state_is_an_error_of_its_partition_and_the_others_are_stored(stored):
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (znodes.PartitionStateZNode(0, 5, [0, 7], 2), StoredIsr(frozenset({0, 7}), 1)),
+        (znodes.PartitionStateZNode(1, 6, [1], 3), errors.FencedLeaderEpoch),
+        (None, errors.UnknownTopicOrPartition),
+    ],
+    ids=["another ISR", "another leader", "deleted"],
+)
+def test_before_a_refused_change_is_proposed_again_the_stored_state_is_read(stored, monkeypatch, state, expected):
+    with monkeypatch.context() as patch:
+        patch.setattr(stored.store, "multi", lambda operations: raise_(QuotaExceeded("for a moment")))
+        answers = stored.propose({0}, 0)
+        stored.scheduler.tick()
+    if state is None:
+        stored.store.delete(PATH)
+    else:
+        stored.store.set(PATH, state.encode())
+    stored.advance(REFUSED_RETRY_MS)
+    (answer,) = answers
+    assert answer == expected if isinstance(expected, StoredIsr) else isinstance(answer, expected)
+
+
+def test_a_refused_change_does_not_hold_up_later_ones_and_both_are_answered(stored, monkeypatch):
+    multi, partitions = stored.store.multi, with_two_more(stored)
+    refused = []
+
+    def refuse_the_first(operations):
+        if not refused:
+            refused.append(operations)
+            raise StoreError("SYSTEMERROR")
+        return multi(operations)
+
+    monkeypatch.setattr(stored.store, "multi", refuse_the_first)
+    first = stored.propose({0}, 0, partitions[0])
+    stored.scheduler.tick()
+    second = stored.propose({0}, 0, partitions[2])
+    stored.scheduler.tick()
+    assert (first, second) == ([], [StoredIsr(frozenset({0}), 1)])
+    third = stored.propose({0}, 0)  # waits at the moment at which the first is proposed again
+    stored.advance(REFUSED_RETRY_MS)
+    assert first == second == third
+
+
+def test_nodes_that_change_before_every_write_are_read_again_for_a_while_and_then_later(stored, monkeypatch):
+    """Of a server that counts children otherwise, the check would fail each time."""
+    multi, attempts = stored.store.multi, []
+
+    def registration_before(operations):
+        attempts.append(1)
+        raise MultiFailed(0, BadVersion("children were created meanwhile"))
+
+    stored.store.create_recursive(znodes.broker_id(2))
+    epoch = stored.store.get(znodes.broker_id(2)).czxid
+    monkeypatch.setattr(stored.store, "multi", registration_before)
+    answers = stored.propose({0, 1, 2}, 0, epochs={2: epoch})
+    stored.scheduler.tick()
+    assert answers == [] and 10 < len(attempts) < 100
+    monkeypatch.setattr(stored.store, "multi", multi)
+    stored.advance(REFUSED_RETRY_MS)
+    assert answers == [StoredIsr(frozenset({0, 1, 2}), 1)]
+
+
+def raise_(error):
+    raise error
+
+
+@pytest.mark.parametrize("data", [b'{"leader":"x"}', b"[]", b"\xff"])
+def test_a_malformed_state_waits_to_be_repaired_and_the_others_are_stored(stored, data):
     other = TopicPartition("t", 4)
-    stored.store.create_recursive(znodes.partition_state("t", 4), b'{"leader":"x"}')
+    path = znodes.partition_state("t", 4)
+    stored.store.create_recursive(path, data)
     broken, answers = stored.propose({0}, 0, other), stored.propose({0}, 0)
     stored.scheduler.tick()
-    assert [type(answer) for answer in broken] == [errors.UnknownServerError]
-    assert answers == [StoredIsr(frozenset({0}), 1)]
+    assert (broken, answers) == ([], [StoredIsr(frozenset({0}), 1)])
+    stored.store.set(path, znodes.PartitionStateZNode(0, 5, [0, 1], 2).encode())
+    stored.advance(REFUSED_RETRY_MS)
+    assert broken == [StoredIsr(frozenset({0, 1}), 1)]  # the leader proposes again, from this version on
 
 
-def test_a_state_that_cannot_be_read_is_an_error_of_its_partition_and_the_others_are_stored(stored, monkeypatch):
+def test_a_state_that_cannot_be_read_keeps_no_other_from_being_stored(stored, monkeypatch):
     partitions = with_two_more(stored)
     get = stored.store.get
 
@@ -158,7 +269,10 @@ def test_a_state_that_cannot_be_read_is_an_error_of_its_partition_and_the_others
     answers = [stored.propose({0}, 0, tp) for tp in partitions]
     stored.scheduler.tick()
     assert answers[0] == answers[2] == [StoredIsr(frozenset({0}), 1)]
-    assert [type(answer) for answer in answers[1]] == [errors.UnknownServerError]
+    assert answers[1] == []
+    monkeypatch.undo()
+    stored.advance(REFUSED_RETRY_MS)
+    assert answers[1] == [StoredIsr(frozenset({0}), 1)]
 
 
 def test_while_the_store_is_away_it_is_not_the_error_of_one_state_that_counts(stored, monkeypatch):
@@ -180,7 +294,7 @@ def test_while_the_store_is_away_it_is_not_the_error_of_one_state_that_counts(st
     assert answers == [[StoredIsr(frozenset({0}), 1)]] * 3
 
 
-def test_a_state_that_cannot_be_written_is_an_error_of_its_partition_and_the_others_are_stored(stored, monkeypatch):
+def test_a_state_that_cannot_be_written_keeps_no_other_from_being_stored(stored, monkeypatch):
     partitions = with_two_more(stored)
     multi = stored.store.multi
 
@@ -194,7 +308,10 @@ def test_a_state_that_cannot_be_written_is_an_error_of_its_partition_and_the_oth
     answers = [stored.propose({0}, 0, tp) for tp in partitions]
     stored.scheduler.tick()
     assert answers[0] == answers[2] == [StoredIsr(frozenset({0}), 1)]
-    assert [type(answer) for answer in answers[1]] == [errors.UnknownServerError]
+    assert answers[1] == []
+    monkeypatch.undo()
+    stored.advance(REFUSED_RETRY_MS)
+    assert answers[1] == [StoredIsr(frozenset({0}), 1)]
 
 
 def with_two_more(stored):
@@ -312,6 +429,52 @@ def test_a_registration_that_ends_between_look_and_write_is_seen(stored, monkeyp
     monkeypatch.setattr(store, "multi", end_it)
     assert isinstance(stored.change({0, 1}, 0, epochs={1: epoch}), errors.IneligibleReplica)
     assert [type(operation) for operation in operations_seen] == [Check, SetData]
+    assert stored.node()[1] == 0
+
+
+@pytest.mark.parametrize("is_of_another", [False, True])
+def test_KIP_903_a_follower_that_registers_again_between_look_and_write_does_not_join(
+    stored, monkeypatch, is_of_another
+):
+    """Its new registration has version 0, as the old one had.  Another broker's keeps nobody out."""
+    store, multi = stored.store, stored.store.multi
+    for broker in (2, 3):
+        store.create_recursive(znodes.broker_id(broker))
+    epoch = store.get(znodes.broker_id(2)).czxid
+
+    def registers_again(operations):
+        monkeypatch.undo()
+        path = znodes.broker_id(3 if is_of_another else 2)
+        store.delete(path)
+        store.create(path)
+        return multi(operations)
+
+    monkeypatch.setattr(store, "multi", registers_again)
+    answer = stored.change({0, 1, 2}, 0, epochs={2: epoch})
+    if is_of_another:
+        assert answer == StoredIsr(frozenset({0, 1, 2}), 1)
+    else:
+        assert isinstance(answer, errors.IneligibleReplica)
+        assert stored.node() == (znodes.PartitionStateZNode(0, 5, [0, 1], 2), 0)
+
+
+def test_KIP_903_a_follower_that_registers_again_as_soon_as_its_registration_was_read_does_not_join(
+    stored, monkeypatch
+):
+    store, get, path = stored.store, stored.store.get, znodes.broker_id(2)
+    store.create_recursive(path)
+    epoch = store.get(path).czxid
+
+    def registers_again(read):
+        node = get(read)
+        if read == path:
+            monkeypatch.undo()
+            store.delete(path)
+            store.create(path)
+        return node
+
+    monkeypatch.setattr(store, "get", registers_again)
+    assert isinstance(stored.change({0, 1, 2}, 0, epochs={2: epoch}), errors.IneligibleReplica)
     assert stored.node()[1] == 0
 
 
