@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.text import counted, some_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.alter_partition import IsrChanges
@@ -649,7 +650,7 @@ class KafkaController:
         self._store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, names)
 
     def _log_dirs_failed(self) -> None:
-        """CTRL-22: the answers to LeaderAndIsr say which replicas are gone."""
+        """CTRL-22: the answers to LeaderAndIsr say which replicas are offline, and which are online again."""
         watch = self._watch("LogDirEventNotification", self._log_dirs_failed)
         names = self._store.watch_children(znodes.LOG_DIR_EVENT_NOTIFICATION, watch)
         if not names:
@@ -680,10 +681,24 @@ class KafkaController:
         offline = self.context.offline_dirs.setdefault(broker_id, set())
         failed = {tp for tp, code in codes.items() if code == KafkaStorageError.code} & self.context.assignments.keys()
         new = failed - offline
-        offline -= {tp for tp, code in codes.items() if code == NONE}
+        opened = {tp for tp in offline if codes.get(tp) == NONE}
+        offline -= opened
         offline |= failed
         if new:
             self._on_replicas_offline([PartitionReplica(tp, broker_id) for tp in sorted(new)])
+        if opened:
+            self._on_replicas_opened(broker_id, opened)
+
+    def _on_replicas_opened(self, broker_id: int, topic_partitions: Collection[TopicPartition]) -> None:
+        """A broker could open logs that it could not open before: a full disk may have room again.
+
+        They may be what a partition without a leader, or a reassignment, waits for.  Kafka does not look for those.
+        """
+        opened = sorted(topic_partitions)
+        logger.info("broker %d has opened %s: %s", broker_id, counted(len(opened), "replica"), some_of(opened))
+        self._send_update_metadata(self.context.live_or_shutting_down_ids, opened)
+        self.partition_state_machine.trigger_online()
+        self.partition_reassignment.resume([broker_id])
 
     def _stop_replica_answered(self, broker: LiveBroker, codes: Mapping[TopicPartition, int], error: int) -> None:
         """Replicas were deleted, or not."""

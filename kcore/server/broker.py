@@ -607,6 +607,8 @@ class Broker:
             admin_manager=self.admin_manager,
             topic_configs=topic_configs,
         )
+        retry = self.cluster_member.offline_replicas.retry
+        background.disk_scheduler.schedule("kcore-offline-replicas", retry, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS)
 
     def _serve(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.alter_partition import IsrChanges
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import ApiError, StaleBrokerEpoch, StaleControllerEpoch
+from kcore.errors import ApiError, KafkaStorageError, StaleBrokerEpoch, StaleControllerEpoch
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import (
@@ -34,11 +35,13 @@ from kcore.metadata.store import (
     WatchEvent,
 )
 from kcore.network.listener import SecurityProtocol
-from kcore.replica.partition import Partition
+from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
+from kcore.server.log_dir_notifications import LogDirNotifications
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
+from kcore.server.offline_replicas import OfflineReplicas, is_assigned
 from kcore.server.partition_admin import PartitionAdmin
 from kcore.server.stored_topic_configs import StoredTopicConfigs
 from kcore.server.topic_configs import TopicConfigs
@@ -125,6 +128,13 @@ class ClusterMember:
         self._is_stopping = False
         self._is_abandoned = False
         self._has_metadata = threading.Event()
+        self._log_dir_notifications = LogDirNotifications(broker_id, store, scheduler)
+        #: Replicas whose logs could not be opened.
+        self.offline_replicas = OfflineReplicas(
+            lambda tp, topic_id: is_assigned(metadata_cache.snapshot, broker_id, tp, topic_id),
+            lambda tp: isinstance(replica_manager.get_partition(tp), Partition),
+            self._log_dir_notifications.notify,
+        )
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -166,6 +176,7 @@ class ClusterMember:
     def abandon(self) -> None:
         """Do nothing more, as a killed process; stop() then does nothing."""
         self._is_stopping = self._is_abandoned = True
+        self._log_dir_notifications.close()
         if self.controller is not None:
             self.controller.abandon()
 
@@ -174,6 +185,7 @@ class ClusterMember:
         if self._is_abandoned:
             return
         self._is_stopping = True
+        self._log_dir_notifications.close()
         self.find_store()
         if self.controller is not None:
             self.controller.shutdown()
@@ -314,18 +326,7 @@ class ClusterMember:
 
         It sends LeaderAndIsr again; the errors in the answers name these partitions.  Returns at once.
         """
-        self._scheduler.schedule("notify-of-log-dir", self._notify_of_log_dir)
-
-    def _notify_of_log_dir(self) -> None:
-        if self._is_stopping:
-            return
-        try:
-            self._store.ensure_path(znodes.LOG_DIR_EVENT_NOTIFICATION)
-            path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
-            self._store.create(path, znodes.encode_log_dir_event(self.broker_id), sequential=True)
-        except StoreError as error:
-            logger.error("the controller was not notified of a failed data directory: %s", error)
-            self._scheduler.schedule("notify-of-log-dir", self._notify_of_log_dir, _RETRY_MS)
+        self._log_dir_notifications.notify()
 
     # -- settings of topics -----------------------------------------------------------------------------
 
@@ -369,7 +370,19 @@ class ClusterMember:
         if unread:
             again = [update for update in updates if update.topic_partition.topic in unread]
             self._scheduler.schedule("state-change", lambda: self._become_again(again, controller_epoch), _RETRY_MS)
-        return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
+        results = self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
+        for update in updates:
+            if isinstance(results[update.topic_partition], KafkaStorageError):
+                self._note_offline(update)
+        return results
+
+    def _note_offline(self, update: LeaderAndIsrUpdate) -> None:
+        """Try later to make the log of a replica that could not be made, unless its data directory has failed."""
+        tp = update.topic_partition
+        hosted = self._replica_manager.get_partition(tp)
+        if isinstance(hosted, OfflinePartition) and not hosted.is_permanent:
+            make_log = partial(self._log_manager.get_or_create_log, tp, topic_id=update.topic_id, is_new=update.is_new)
+            self.offline_replicas.add(tp, update.topic_id, make_log)
 
     def _become_again(self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int) -> None:
         """Updates that were refused while the store could not be reached: the controller does not send them again."""
@@ -452,7 +465,11 @@ class ClusterMember:
 
         A reassignment takes a leader's replica away with this alone: LeaderAndIsr goes to the replicas that stay.
         """
-        results = self._replica_manager.stop_replicas(stops, controller_epoch)
+        with self.offline_replicas.lock:
+            results = self._replica_manager.stop_replicas(stops, controller_epoch)
+            self.offline_replicas.remove(
+                stop.topic_partition for stop in stops if stop.delete and results[stop.topic_partition] is None
+            )
         for stop in stops:
             topic, partition = stop.topic_partition
             if topic == GROUP_METADATA_TOPIC and stop.delete and results[stop.topic_partition] is None:

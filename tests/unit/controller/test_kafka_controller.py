@@ -78,6 +78,37 @@ def test_CTRL_22_a_failed_log_directory_moves_the_leadership_of_the_partitions_i
     assert world.admin.children(znodes.LOG_DIR_EVENT_NOTIFICATION) == []
 
 
+def log_dir_event(world, broker_id):
+    path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
+    world.admin.create(path, znodes.encode_log_dir_event(broker_id), sequential=True)
+    world.settle()
+
+
+def test_CTRL_22_a_replica_that_its_broker_could_open_again_may_lead_again(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    world.requests.codes[2, "t", 0] = KafkaStorageError.code
+    log_dir_event(world, 2)
+    assert not world.active.context.is_online(2, T0)
+    world.requests.codes.clear()
+    world.requests.take()
+    log_dir_event(world, 2)
+    assert world.active.context.is_online(2, T0)
+    metadata = [partitions_of(request) for _, request in world.requests.take(UpdateMetadataRequest)]
+    assert [states[T0].offline_replicas for states in metadata if T0 in states][-1] == []
+
+
+def test_CTRL_22_a_partition_without_a_leader_gets_one_when_its_replica_could_be_opened_again(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2]])
+    world.requests.codes[2, "t", 0] = KafkaStorageError.code
+    log_dir_event(world, 2)
+    assert world.state("t").leader == -1
+    world.requests.codes.clear()
+    log_dir_event(world, 2)
+    assert (world.state("t").leader, world.state("t").isr) == (2, [2])
+
+
 def test_CTRL_23_an_isr_change_reaches_the_metadata_of_all_brokers(world):
     world.start(1, 2)
     world.create_topic("t", [[1, 2]])

@@ -12,6 +12,7 @@ from kcore.controller.partition_reassignment import (
 )
 from kcore.errors import (
     InvalidReplicaAssignment,
+    KafkaStorageError,
     NoReassignmentInProgress,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -413,3 +414,18 @@ def test_CTRL_18_a_controller_that_dies_at_any_of_its_writes_leaves_work_that_th
     else:
         pytest.fail("it never came to its end")
     assert writes >= 2
+
+
+def test_a_reassignment_ends_when_the_log_of_its_new_replica_could_be_opened(world):
+    """The answer that says so may come after the replica has joined the ISR."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2]])
+    world.requests.codes[3, "t", 0] = KafkaStorageError.code
+    reassign(world, (3,))
+    catch_up(world, 3)
+    assert running(world)
+    world.requests.codes.clear()
+    path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
+    world.admin.create(path, znodes.encode_log_dir_event(3), sequential=True)
+    world.settle()
+    assert_ended(world, [3])

@@ -1,5 +1,6 @@
 """A member of a cluster obeys the requests of a controller, and of no older one (API, RM, CTRL-24)."""
 
+import errno
 import queue
 import random
 import socket
@@ -12,6 +13,8 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.common import file
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata import znodes
@@ -435,6 +438,26 @@ def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tm
         states = [controller.state(number, leader_epoch=1) for number in range(2)]
         response = controller.leader_and_isr({"t": states}, 4)
         assert sorted(codes(response).values()) == [0, errors.KafkaStorageError.code]
+
+
+def test_the_controller_is_notified_when_a_log_can_be_made_that_a_full_disk_had_refused(tmp_path, store):
+    time, path = MockTime(), znodes.LOG_DIR_EVENT_NOTIFICATION
+    with kcore.Broker(tmp_path, store=store, time=time) as broker, ControllerClient(broker) as controller:
+        controller.update_metadata({"t": {0: {}, 1: {}}}, topic_ids={"t": TOPIC_ID})
+        file.fail_next("mkdir", errno.ENOSPC, under=str(tmp_path / "t-0"), times=-1)
+        states = [controller.state(number) for number in range(2)]
+        response = controller.leader_and_isr({"t": states}, topic_ids={"t": TOPIC_ID})
+        assert codes(response) == {(TOPIC_ID, 0): errors.KafkaStorageError.code, (TOPIC_ID, 1): 0}
+        controller.stop_replica("t", 0)  # what a controller does then
+        time.sleep(30_000)
+        store.ensure_path(path)
+        assert store.children(path) == []
+        file.clear_faults()
+        time.sleep(30_000)
+        wait_until(lambda: store.children(path))
+        response = controller.leader_and_isr({"t": states}, topic_ids={"t": TOPIC_ID})
+        assert codes(response) == {(TOPIC_ID, 0): 0, (TOPIC_ID, 1): errors.StaleControllerEpoch.code}
+        assert broker.produce("t", b"x", partition=0).offset == 0
 
 
 @pytest.mark.parametrize("api_key", INTER_BROKER, ids=lambda key: key.name)
