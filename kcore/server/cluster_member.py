@@ -43,6 +43,7 @@ from kcore.server.log_dir_notifications import LogDirNotifications
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.offline_replicas import OfflineReplicas, is_assigned
 from kcore.server.partition_admin import PartitionAdmin
+from kcore.server.postponed_updates import PostponedUpdates
 from kcore.server.stored_topic_configs import StoredTopicConfigs
 from kcore.server.topic_configs import TopicConfigs
 
@@ -129,6 +130,7 @@ class ClusterMember:
         self._is_abandoned = False
         self._has_metadata = threading.Event()
         self._log_dir_notifications = LogDirNotifications(broker_id, store, scheduler)
+        self._postponed = PostponedUpdates()
         #: Replicas whose logs could not be opened.
         self.offline_replicas = OfflineReplicas(
             lambda tp, topic_id: is_assigned(metadata_cache.snapshot, broker_id, tp, topic_id),
@@ -367,14 +369,25 @@ class ClusterMember:
         self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
         topic_ids = {update.topic_partition: update.topic_id for update in updates}
         unread = self._set_deleted_topics_aside(topic_ids, controller_epoch)
-        if unread:
-            again = [update for update in updates if update.topic_partition.topic in unread]
-            self._scheduler.schedule("state-change", lambda: self._become_again(again, controller_epoch), _RETRY_MS)
         results = self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
         for update in updates:
             if isinstance(results[update.topic_partition], KafkaStorageError):
                 self._note_offline(update)
+        if unread:
+            postponed = [update for update in updates if update.topic_partition.topic in unread]
+            self._postponed.add(postponed, controller_epoch)
+            self._scheduler.schedule("state-change", self._carry_out_postponed, _RETRY_MS)
         return results
+
+    def _carry_out_postponed(self) -> None:
+        """Updates that were refused while the store could not be reached: the controller does not send them again."""
+        for controller_epoch, updates in self._postponed.take():
+            refused = [update for update in updates if self._has_another_topic(update.topic_partition, update.topic_id)]
+            if refused and not self._is_stopping:
+                try:
+                    self.become_leader_or_follower(refused, controller_epoch)
+                except StaleControllerEpoch as error:
+                    logger.info("%s: %s", some_of([update.topic_partition for update in refused]), error)
 
     def _note_offline(self, update: LeaderAndIsrUpdate) -> None:
         """Try later to make the log of a replica that could not be made, unless its data directory has failed."""
@@ -470,6 +483,7 @@ class ClusterMember:
             self.offline_replicas.remove(
                 stop.topic_partition for stop in stops if stop.delete and results[stop.topic_partition] is None
             )
+        self._postponed.remove(tp for tp, error in results.items() if error is None)
         for stop in stops:
             topic, partition = stop.topic_partition
             if topic == GROUP_METADATA_TOPIC and stop.delete and results[stop.topic_partition] is None:

@@ -209,6 +209,33 @@ def test_a_request_that_comes_while_the_store_cannot_be_reached_is_carried_out_l
     assert strays(broker) == ["t-0", "t-1"]
 
 
+@pytest.mark.parametrize("order", ["in order", "the later one first"])
+def test_of_two_requests_that_came_while_the_store_could_not_be_reached_the_later_one_is_carried_out(
+    broker, store, earlier, unreachable, order
+):
+    create_again(store, replicas=(2, 1))
+    follows = earlier.state(0, leader=2, isr=(2, 1), replicas=(2, 1))
+    leads = earlier.state(0, leader=1, leader_epoch=1, isr=(1,), replicas=(2, 1), partition_epoch=1)
+    with unreachable():
+        for state in (follows, leads) if order == "in order" else (leads, follows):
+            earlier.leader_and_isr({"t": [state]}, topic_ids={"t": NEXT_ID})
+    wait_until(lambda: partition(broker, T0) and partition(broker, T0).topic_id == NEXT_ID)
+    assert partition(broker, T0).is_leader and partition(broker, T0).leader_epoch == 1
+
+
+def test_a_late_request_of_an_older_controller_does_not_replace_one_that_waits_for_the_store(
+    broker, store, earlier, unreachable
+):
+    create_again(store)
+    with unreachable():
+        earlier.leader_and_isr({"t": [earlier.state(0, leader_epoch=1)]}, topic_ids={"t": NEXT_ID})
+        earlier.controller_epoch -= 1
+        late = earlier.state(0, leader=2, leader_epoch=9, isr=(2, 1), replicas=(2, 1))
+        earlier.leader_and_isr({"t": [late]}, topic_ids={"t": NEXT_ID})
+    wait_until(lambda: partition(broker, T0) and partition(broker, T0).topic_id == NEXT_ID)
+    assert partition(broker, T0).is_leader and partition(broker, T0).leader_epoch == 1
+
+
 @pytest.mark.parametrize("later", ["stopped", "a newer controller", "created once more"])
 def test_what_a_request_asked_while_the_store_could_not_be_reached_may_be_over_by_then(
     broker, store, earlier, unreachable, monkeypatch, later
@@ -223,7 +250,7 @@ def test_what_a_request_asked_while_the_store_could_not_be_reached_may_be_over_b
     )
     with unreachable():
         earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID})
-    (again,) = scheduled
+    (carry_out_postponed,) = scheduled
     if later == "stopped":
         earlier.stop_replica("t", 0, -2, delete=True)
     elif later == "a newer controller":
@@ -232,7 +259,7 @@ def test_what_a_request_asked_while_the_store_could_not_be_reached_may_be_over_b
     else:
         store.delete(znodes.topic("t"))
         store.create(znodes.topic("t"), znodes.TopicZNode({0: [1]}, UUID(int=5)).encode())
-    again()
+    carry_out_postponed()
     assert strays(broker) == []
     hosted = partition(broker, T0)
     assert hosted is None if later == "stopped" else hosted.topic_id == TOPIC_ID
