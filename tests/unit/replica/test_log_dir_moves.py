@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_dir import LogDir
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import log_tail
+from kcore.replica import partition as partition_module
 from kcore.replica.fetcher_state import FetcherConfig
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.future_logs import FutureLogs
@@ -155,6 +158,43 @@ def test_DIR_06_what_is_appended_after_the_last_fetch_is_copied_before_the_log_i
     moves.finish()
     log = moves.partition().log
     assert values(log) == [b"a", b"late"] and log.high_watermark == 2
+
+
+class BlockedThreads(threading.Condition):
+    """The condition of a ReadWriteLock; is_any: whether a thread has waited for the lock."""
+
+    def __init__(self, lock):
+        super().__init__(lock)
+        self.is_any = False
+
+    def wait(self, timeout=None):
+        self.is_any = True
+        return super().wait(timeout)
+
+
+def test_DIR_06_a_record_that_is_produced_while_the_log_is_replaced_is_not_lost(moves, monkeypatch):
+    """The append waits, and goes to the log that has taken the place of the other."""
+    moves.node.produce(batch(b"a"), acks=1)
+    lock = moves.partition().leader_isr_update_lock
+    blocked = lock._changed = BlockedThreads(lock._mutex)
+    real, answers = partition_module.copy_tail, []
+    producer = threading.Thread(target=lambda: answers.append(moves.node.produce(batch(b"late"), acks=1)))
+
+    def copy_tail(log, future):
+        is_copied = real(log, future)
+        producer.start()
+        deadline = time.monotonic() + 60
+        while producer.is_alive() and not blocked.is_any:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return is_copied
+
+    monkeypatch.setattr(partition_module, "copy_tail", copy_tail)
+    moves.alter()
+    moves.finish()
+    producer.join(60)
+    assert answers[0].result[TP].error is None
+    assert values(moves.partition().log) == [b"a", b"late"]
 
 
 def test_a_move_back_may_begin_before_the_mover_has_noticed_that_it_finished(moves, monkeypatch):

@@ -8,6 +8,7 @@ from kcore.common import file
 from kcore.protocol import api_keys
 from kcore.protocol.api_keys import ApiKey
 from kcore.replica.partition_fetch_state import Phase
+from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 
 
@@ -90,6 +91,23 @@ def test_a_follower_that_restarts_goes_on_where_its_log_ends(replicas):
     replicas.lead(0, T0, T1)
     replicas.wait_until_equal(T0, T1)
     assert replicas.ends() == [2, 2]
+
+
+def test_RFT_15_a_truncation_of_a_followed_log_reaches_its_move_between_directories(make, monkeypatch):
+    marked = []
+    monkeypatch.setattr(ReplicaAlterLogDirsManager, "mark_for_truncation", lambda self, *mark: marked.append(mark))
+    replicas = make()
+    replicas.lead(0)
+    replicas.produce(0, b"both")
+    replicas.wait_until_equal()
+    replicas.brokers[1].replica_fetchers.remove_partitions([T0])
+    replicas.produce(0, b"only the old leader")
+    replicas.lead(1, isr=[1], to=[1])
+    replicas.produce(1, b"only the new leader")
+    marked.clear()
+    replicas.lead(1)
+    replicas.wait_until_equal()
+    assert (T0, 1) in marked
 
 
 @pytest.mark.parametrize("truncates_on_fetch", [True, False], ids=["by Fetch 12", "by OffsetForLeaderEpoch"])

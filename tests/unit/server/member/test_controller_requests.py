@@ -23,6 +23,7 @@ from kcore.protocol.headers import encode_request_header
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import request_class
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
@@ -226,6 +227,31 @@ def test_partial_updates_add_up_and_deleted_partitions_leave(broker, controller)
     assert broker.metadata_cache.topic("t") is None
     assert broker.metadata_cache.snapshot.topic_name(TOPIC_ID) is None
     assert [topic.name for topic in metadata(broker).topics] == ["u"]
+
+
+def test_the_offsets_of_all_groups_for_a_deleted_partition_are_deleted_too(broker, controller):
+    offsets_topic = "__consumer_offsets"
+    controller.update_metadata({"t": {0: {}, 1: {}}, offsets_topic: {0: {}}}, topic_ids={"t": TOPIC_ID})
+    controller.leader_and_isr({offsets_topic: [controller.state()]})
+    partitions = [
+        oc.OffsetCommitRequestPartition(partition_index=number, committed_offset=5, committed_metadata="")
+        for number in range(2)
+    ]
+    request = oc.OffsetCommitRequest(
+        group_id="g", topics=[oc.OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    )
+
+    def has_committed():
+        (answer,) = controller.client.ask(request, 8).topics
+        return {partition.error_code for partition in answer.partitions} == {0}
+
+    wait_until(has_committed)  # once the group's partition is loaded
+    committed = broker.group_coordinator.fetch_offsets
+    assert set(committed("g", None)[1]) == {T0, T1}
+    controller.update_metadata({"t": {1: {"leader": -2}}})
+    assert set(committed("g", None)[1]) == {T0}
+    controller.update_metadata({"t": {0: {"leader": -2}}})
+    assert set(committed("g", None)[1]) == set()
 
 
 def test_a_leader_that_the_client_cannot_reach_is_an_error_of_its_partition(broker, controller):
