@@ -16,6 +16,7 @@ from kcore.errors import (
     GroupIdNotFound,
     GroupSubscribedToTopic,
     NonEmptyGroup,
+    NotCoordinator,
 )
 
 CLASSIC_GROUP_TYPE = "classic"
@@ -62,6 +63,8 @@ class GroupAdmin:
         """(error code, groups); both filters are case-insensitive and match everything when empty."""
         if not self._manager.is_active:
             return CoordinatorNotAvailable.code, []
+        # Before the groups are looked at: what is loaded after that need not be listed.
+        is_loading = self._manager.is_loading
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in group_types}
         overviews = []
@@ -69,19 +72,20 @@ class GroupAdmin:
             for group in self._manager.groups():
                 with group:
                     state = group.state.value
-                    if not wanted_states or state.lower() in wanted_states:
+                    if not group.is_unloaded and (not wanted_states or state.lower() in wanted_states):
                         overviews.append(GroupOverview(group.group_id, group.protocol_type or "", state))
-        return CoordinatorLoadInProgress.code if self._manager.is_loading else NONE, overviews
+        return CoordinatorLoadInProgress.code if is_loading else NONE, overviews
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable."""
-        error_code = self._manager.validate_group_status(group_id, empty_id_allowed=True)
+        error_code, group = self._manager.find_group(group_id, empty_id_allowed=True)
         if error_code:
             return GroupDescription(error_code, group_id)
-        group = self._manager.get_group(group_id)
         if group is None:
             return GroupDescription(NONE, group_id, GroupState.DEAD.value)
         with group:
+            if group.is_unloaded:
+                return GroupDescription(NotCoordinator.code, group_id)
             protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
             return GroupDescription(
                 NONE,
@@ -104,38 +108,33 @@ class GroupAdmin:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, int]:
         """Remove groups that have no members, with all their offsets; an error code for each."""
-        results = {}
-        for group_id in group_ids:
-            error_code = self._manager.validate_group_status(group_id, empty_id_allowed=True)
-            if not error_code:
-                error_code = self._delete_group(group_id)
-            results[group_id] = error_code
-        return results
+        return {group_id: self._delete_group(group_id) for group_id in group_ids}
 
     def _delete_group(self, group_id: str) -> int:
-        group = self._manager.get_group(group_id)
+        error_code, group = self._manager.find_group(group_id, empty_id_allowed=True)
         if group is None:
-            return GroupIdNotFound.code
+            return error_code or GroupIdNotFound.code
         with group:
+            if group.is_unloaded:
+                return NotCoordinator.code
             if group.state is GroupState.DEAD:
                 return GroupIdNotFound.code
             if group.state is not GroupState.EMPTY:
                 return NonEmptyGroup.code
             group.transition_to(GroupState.DEAD)
         self._manager.remove_offsets(group, lambda group: list(group.offsets))
-        return NONE
+        return NotCoordinator.code if group.is_unloaded else NONE
 
     def delete_offsets(
         self, group_id: str, topic_partitions: Iterable[TopicPartition]
     ) -> tuple[int, dict[TopicPartition, int]]:
         """(error code of the group, error code of each partition); a topic that a member consumes keeps its offsets."""
-        error_code = self._manager.validate_group_status(group_id)
-        if error_code:
-            return error_code, {}
-        group = self._manager.get_group(group_id)
+        error_code, group = self._manager.find_group(group_id)
         if group is None:
-            return GroupIdNotFound.code, {}
+            return error_code or GroupIdNotFound.code, {}
         with group:
+            if group.is_unloaded:
+                return NotCoordinator.code, {}
             if group.state is GroupState.DEAD:
                 return GroupIdNotFound.code, {}
             if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -149,4 +148,6 @@ class GroupAdmin:
         chosen = [topic_partition for topic_partition, error_code in results.items() if not error_code]
         if chosen:
             self._manager.remove_offsets(group, lambda group: chosen)
+            if group.is_unloaded:
+                return NotCoordinator.code, {}
         return NONE, results

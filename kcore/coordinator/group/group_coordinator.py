@@ -155,13 +155,9 @@ class GroupCoordinator:
             error_code = InvalidSessionTimeout.code
         group = None
         if not error_code:
-            if member_id == UNKNOWN_MEMBER_ID:
-                group = self.manager.get_or_create_group(group_id)
-            else:
-                group = self.manager.get_group(group_id)
-                error_code = NONE if group is not None else UnknownMemberId.code
+            error_code, group = self.manager.find_group(group_id, create=member_id == UNKNOWN_MEMBER_ID)
         if group is None:
-            callback(JoinGroupResult(error_code, member_id))
+            callback(JoinGroupResult(error_code or UnknownMemberId.code, member_id))
             return
         joining = MemberMetadata(
             member_id,
@@ -464,8 +460,7 @@ class GroupCoordinator:
 
         protocol_type and protocol_name are checked if present (version 5 on).
         """
-        error_code = self.manager.validate_group_status(group_id)
-        group = self.manager.get_group(group_id) if not error_code else None
+        error_code, group = self.manager.find_group(group_id)
         if group is None:
             if error_code == CoordinatorLoadInProgress.code:
                 # The rebalance is lost with the last coordinator's state, and old clients do not expect this error.
@@ -576,11 +571,10 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
         """Keep the member alive.  REBALANCE_IN_PROGRESS: the member has to rejoin."""
-        error_code = self.manager.validate_group_status(group_id)
+        error_code, group = self.manager.find_group(group_id)
         if error_code:
             # While it loads there is nothing to say about the member, so it shall simply go on.
             return NONE if error_code == CoordinatorLoadInProgress.code else error_code
-        group = self.manager.get_group(group_id)
         if group is None:
             return UnknownMemberId.code
         with group:
@@ -630,10 +624,9 @@ class GroupCoordinator:
 
     def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> LeaveGroupResult:
         """Remove members; each is answered on its own (version 3 on)."""
-        error_code = self.manager.validate_group_status(group_id)
+        error_code, group = self.manager.find_group(group_id)
         if error_code:
             return LeaveGroupResult(error_code)
-        group = self.manager.get_group(group_id)
         if group is None:
             return LeaveGroupResult(NONE, [LeaveMemberResult(m[0], m[1], UnknownMemberId.code) for m in leaving])
         with group:
@@ -688,17 +681,9 @@ class GroupCoordinator:
         generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
         group has no members, and creates the group.
         """
-        error_code = self.manager.validate_group_status(group_id, empty_id_allowed=True)
-        group = None
-        if not error_code:
-            group = self.manager.get_group(group_id)
-            if group is None:
-                if generation_id >= 0:
-                    error_code = IllegalGeneration.code
-                else:
-                    group = self.manager.get_or_create_group(group_id)
+        error_code, group = self.manager.find_group(group_id, create=generation_id < 0, empty_id_allowed=True)
         if group is None:
-            callback(dict.fromkeys(offsets, error_code))
+            callback(dict.fromkeys(offsets, error_code or IllegalGeneration.code))
             return
         with group:
             error_code = self._validate_offset_commit(group, member_id, group_instance_id, generation_id)
@@ -730,10 +715,7 @@ class GroupCoordinator:
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool = False
     ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
         """(error code of the group, committed offsets); None asks for all partitions that have one."""
-        error_code = self.manager.validate_group_status(group_id, empty_id_allowed=True)
-        if error_code:
-            return error_code, {}
-        return NONE, self.manager.get_offsets(group_id, topic_partitions, require_stable)
+        return self.manager.get_offsets(group_id, topic_partitions, require_stable)
 
     def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Partitions are gone for good: so are all groups' offsets for them, and the groups that were kept in them."""

@@ -80,6 +80,8 @@ class GroupMetadata:
         self.group_id = group_id
         self.state = state
         self.state_timestamp: int | None = time.milliseconds()
+        #: Dead because its partition moved: the group goes on elsewhere, or here as another object.
+        self.is_unloaded = False
         self.generation_id = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None

@@ -166,15 +166,28 @@ class GroupMetadataManager:
     def get_group(self, group_id: str) -> GroupMetadata | None:
         return self._groups.get(group_id)
 
-    def get_or_create_group(self, group_id: str) -> GroupMetadata:
-        group = self._groups.get(group_id)
-        if group is None:
-            group = self._groups.setdefault(group_id, GroupMetadata(group_id, self._time))
-        return group
+    def find_group(
+        self, group_id: str, *, create: bool = False, empty_id_allowed: bool = False
+    ) -> tuple[int, GroupMetadata | None]:
+        """(error code of validate_group_status(), the group); NONE and None: this coordinator has no such group.
+
+        create: make it then.  Both are of one moment, so that "no such group" is not the answer about a group whose
+        partition moves away.  It may move after that: whoever then takes the group's lock looks at is_unloaded, or
+        refuses a Dead group with an error that makes the client look for the coordinator again.
+        """
+        with self._partition_lock:
+            error_code = self.validate_group_status(group_id, empty_id_allowed)
+            if error_code:
+                return error_code, None
+            group = self._groups.get(group_id)
+            if group is None and create:
+                group = self._groups[group_id] = GroupMetadata(group_id, self._time)
+            return NONE, group
 
     def remove_group(self, group: GroupMetadata) -> None:
-        if self._groups.get(group.group_id) is group:
-            del self._groups[group.group_id]
+        with self._partition_lock:
+            if self._groups.get(group.group_id) is group:
+                del self._groups[group.group_id]
 
     # -- storing -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +273,11 @@ class GroupMetadataManager:
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
             with group:
-                if error is None:
+                if error is None and group.is_unloaded:
+                    # Led here again since: whether what was loaded has this record is not known.  The client looks for
+                    # the coordinator and commits again.
+                    error_code = NotCoordinator.code
+                elif error is None:
                     group.complete_offset_commit(accepted, status.base_offset)
                     error_code = NONE
                 else:
@@ -297,16 +314,20 @@ class GroupMetadataManager:
 
     def get_offsets(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
-    ) -> dict[TopicPartition, OffsetFetchResult]:
-        """Committed offsets, of all partitions that have one for None.
+    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
+        """(error code of the group, committed offsets); of all partitions that have one for None.
 
         With require_stable a partition whose commit is on its way to the log answers UNSTABLE_OFFSET_COMMIT.
         """
-        group = self._groups.get(group_id)
+        error_code, group = self.find_group(group_id, empty_id_allowed=True)
+        if error_code:
+            return error_code, {}
         if group is None:
-            return {topic_partition: OffsetFetchResult() for topic_partition in topic_partitions or ()}
+            return NONE, {topic_partition: OffsetFetchResult() for topic_partition in topic_partitions or ()}
         results = {}
         with group:
+            if group.is_unloaded:
+                return NotCoordinator.code, {}
             dead = group.state is GroupState.DEAD
             if topic_partitions is None:
                 topic_partitions = [] if dead else list(group.offsets)
@@ -319,7 +340,7 @@ class GroupMetadataManager:
                 else:
                     value = committed.value
                     results[topic_partition] = OffsetFetchResult(value.offset, value.leader_epoch, value.metadata)
-        return results
+        return NONE, results
 
     # -- removing ----------------------------------------------------------------------------------------------------
 
@@ -339,8 +360,11 @@ class GroupMetadataManager:
 
         An empty group that has none left is removed too, and so is a group that is Dead already.  No request waits for
         the tombstones: one that is lost is written again, since the offset or group will come back and expire again.
+        A group that was unloaded keeps everything: it lives at another coordinator, or at this one again.
         """
         with group:
+            if group.is_unloaded:
+                return 0
             removed = group.remove_offsets(list(choose(group)))
             if group.state is GroupState.EMPTY and not group.has_offsets:
                 group.transition_to(GroupState.DEAD)
@@ -420,7 +444,8 @@ class GroupMetadataManager:
                 self._groups[group.group_id] = group
         for group in groups:
             with group:
-                on_loaded(group)
+                if not group.is_unloaded:
+                    on_loaded(group)
         with self._partition_lock:
             # Otherwise resigned just now; then the groups are gone again, too.
             if self._loading.get(partition) == epoch:
@@ -543,11 +568,13 @@ class GroupMetadataManager:
                 return
             self._loading.pop(partition, None)
             self._owned.pop(partition, None)
-        for group in self.groups():
-            if self.partition_for(group.group_id) == partition:
-                with group:
-                    on_unloaded(group)
-                    self.remove_group(group)
+            # Of this moment: those of another election, which may come before these are unloaded, stay.
+            groups = [group for group in self.groups() if self.partition_for(group.group_id) == partition]
+        for group in groups:
+            with group:
+                group.is_unloaded = True
+                on_unloaded(group)
+                self.remove_group(group)
 
 
 def java_string_hash(text: str) -> int:

@@ -39,6 +39,22 @@ def test_of_two_commits_on_their_way_to_the_log_the_first_that_arrives_leaves_th
         assert group.pending_offset_commits == {}
 
 
+def test_an_older_commit_whose_append_completes_after_a_newer_ones_does_not_replace_it():
+    """While a third is on its way, so that the partition is pending all the time."""
+    topic_partition = TopicPartition("t", 0)
+    group = GroupMetadata("g", MockTime())
+    first, second, third = OffsetAndMetadata(1), OffsetAndMetadata(2), OffsetAndMetadata(3)
+    with group:
+        for value in (first, second, third):
+            group.prepare_offset_commit({topic_partition: value})
+        group.complete_offset_commit({topic_partition: second}, 101)
+        group.complete_offset_commit({topic_partition: first}, 100)
+        assert group.offsets == {topic_partition: CommittedOffset(101, second)}
+        assert group.pending_offset_commits == {topic_partition: third}
+        group.complete_offset_commit({topic_partition: third}, 102)
+        assert group.offsets == {topic_partition: CommittedOffset(102, third)}
+
+
 def restarted(harness, **config):
     """Another coordinator over the same offsets topic, with everything loaded."""
     config.setdefault("offsets_topic_num_partitions", harness.config.offsets_topic_num_partitions)
@@ -316,6 +332,31 @@ def test_an_update_with_an_older_epoch_changes_nothing():
     assert harness.committed() == {("t", 0): 1}
     harness.coordinator.on_resignation(partition, 7)
     assert harness.coordinator.fetch_offsets("g", None)[0] == errors.NotCoordinator.code
+
+
+def test_an_election_of_an_older_epoch_that_comes_late_does_not_let_an_older_resignation_count():
+    harness = Harness(partitions=[])
+    partition = harness.coordinator.partition_for("g")
+    harness.coordinator.on_election(partition, 5)
+    assert harness.commit({("t", 0): 1}).result == {("t", 0): 0}
+    harness.coordinator.on_election(partition, 3)
+    harness.coordinator.on_resignation(partition, 4)
+    assert harness.committed() == {("t", 0): 1}
+
+
+def test_an_election_of_an_older_epoch_that_comes_while_a_newer_one_loads_does_not_replace_it():
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    loading = Harness(harness.replica_manager, partitions=[])
+    partition = loading.coordinator.partition_for("g")
+    loading.coordinator.on_election(partition, 5)
+    loading.coordinator.on_election(partition, 3)
+    loading.coordinator.on_resignation(partition, 4)
+    assert loading.coordinator.fetch_offsets("g", None)[0] == errors.CoordinatorLoadInProgress.code
+    loading.scheduler.tick()
+    assert loading.committed() == {("t", 0): 1}
+    loading.coordinator.on_resignation(partition, 4)
+    assert loading.committed() == {("t", 0): 1}
 
 
 # -- expiry (KIP-211)
