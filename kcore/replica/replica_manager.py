@@ -169,7 +169,8 @@ class ReplicaManager:
 
         The fetchers leave a partition that this broker leads from now on before its state changes (RM-14).  One that it
         follows they copy from its new leader after the requests that wait for it have been answered (RM-19), unless
-        that leader is not alive: then only its log is made, and the next update with this epoch is taken (RM-18).
+        that leader is not alive: then only its log is made, and the next update with this epoch is taken (RM-18); one
+        that this broker led counts as followed all the same.
         """
         results: dict[TopicPartition, ApiError | None] = {}
         new_leaders: list[Partition] = []
@@ -359,8 +360,9 @@ class ReplicaManager:
             # As after a start, when the brokers come one by one.  The controller's next update names another leader, or
             # follows the news that this one lives.
             logger.debug("%s: its leader %d is not alive", update.topic_partition, update.leader)
+            was_leader = partition.is_leader
             partition.resign()  # RM-18: with the epoch that it had, so that the next update is taken
-            return False
+            return was_leader
         change = partition.make_leader if leads else partition.make_follower
         changed = change(update, controller_epoch)
         logger.debug(
@@ -449,8 +451,8 @@ class ReplicaManager:
         elif hosted is not None and hosted.is_permanent:
             hosted.local_log()
 
-    def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Take every partition whose log is in a failed data directory offline, for good (RM-29).
+    def handle_log_dir_failure(self, log_dir: str) -> list[TopicPartition]:
+        """Take every partition whose log is in a failed data directory offline, for good (RM-29); which they are.
 
         Requests that wait for one of them are answered with KafkaStorageError.  A partition that is not hosted any
         more, or whose log moved elsewhere meanwhile, is left alone.
@@ -468,6 +470,7 @@ class ReplicaManager:
             self.log_dir_moves.handle_log_dir_failure([partition.topic_partition for partition in failed])
         for partition in failed:
             self.complete_waiting(partition.topic_partition)
+        return [partition.topic_partition for partition in failed]
 
     def complete_waiting(self, topic_partition: TopicPartition) -> None:
         """Try the requests again that wait for the partition.  Called without any lock."""

@@ -684,7 +684,9 @@ class Broker:
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)
-        self.replica_manager.handle_log_dir_failure(log_dir)
+        lost = self.replica_manager.handle_log_dir_failure(log_dir)
+        if lost:  # before there are partitions, there is no coordinator
+            self.group_coordinator.handle_lost_partitions(lost)
         if self._is_member:
             self.cluster_member.log_dir_failed()
         error = log_manager.log_dir_failure_channel.failure(log_dir)

@@ -21,7 +21,7 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.alter_partition import IsrChanges
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import ApiError, KafkaStorageError, StaleBrokerEpoch, StaleControllerEpoch
+from kcore.errors import ApiError, FencedLeaderEpoch, KafkaStorageError, StaleBrokerEpoch, StaleControllerEpoch
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import (
@@ -439,9 +439,7 @@ class ClusterMember:
                     stored_id or "none",
                 )
         if deleted:
-            for topic, partition in self._replica_manager.set_aside(deleted, controller_epoch):
-                if topic == GROUP_METADATA_TOPIC:
-                    self._group_coordinator.on_resignation(partition)
+            self._group_coordinator.handle_lost_partitions(self._replica_manager.set_aside(deleted, controller_epoch))
         return unread
 
     def _stored_topic_id(self, name: str) -> UUID | None:
@@ -474,9 +472,11 @@ class ClusterMember:
     def stop_replicas(
         self, stops: Sequence[StopReplica], controller_epoch: int
     ) -> dict[TopicPartition, ApiError | None]:
-        """ReplicaManager.stop_replicas(), and the coordinator of a partition that is deleted lets its groups go.
+        """ReplicaManager.stop_replicas(), and the coordinator of a partition that is stopped lets its groups go.
 
         A reassignment takes a leader's replica away with this alone: LeaderAndIsr goes to the replicas that stay.
+        After an order of an older epoch alone it leads on; a partition that is offline, or whose log cannot be deleted,
+        it does not lead either.
         """
         with self.offline_replicas.lock:
             results = self._replica_manager.stop_replicas(stops, controller_epoch)
@@ -485,9 +485,10 @@ class ClusterMember:
             )
         self._postponed.remove(tp for tp, error in results.items() if error is None)
         for stop in stops:
-            topic, partition = stop.topic_partition
-            if topic == GROUP_METADATA_TOPIC and stop.delete and results[stop.topic_partition] is None:
-                self._group_coordinator.on_resignation(partition, stop.leader_epoch if stop.leader_epoch >= 0 else None)
+            (topic, partition), error = stop.topic_partition, results[stop.topic_partition]
+            if topic == GROUP_METADATA_TOPIC and not isinstance(error, FencedLeaderEpoch):
+                has_epoch = error is None and stop.leader_epoch >= 0
+                self._group_coordinator.on_resignation(partition, stop.leader_epoch if has_epoch else None)
         return results
 
     def update_metadata(

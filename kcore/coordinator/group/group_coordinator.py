@@ -717,12 +717,16 @@ class GroupCoordinator:
         """(error code of the group, committed offsets); None asks for all partitions that have one."""
         return self.manager.get_offsets(group_id, topic_partitions, require_stable)
 
+    def handle_lost_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Partitions, of any topic, that this broker no longer has, whoever leads them: forget the groups in them."""
+        for topic, partition in topic_partitions:
+            if topic == GROUP_METADATA_TOPIC:
+                self.on_resignation(partition)
+
     def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Partitions are gone for good: so are all groups' offsets for them, and the groups that were kept in them."""
         gone = frozenset(topic_partitions)
-        for tp in gone:
-            if tp.topic == GROUP_METADATA_TOPIC:
-                self.on_resignation(tp.partition)
+        self.handle_lost_partitions(gone)
         for group in self.manager.groups():
             self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
 

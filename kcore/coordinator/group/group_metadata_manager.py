@@ -392,8 +392,8 @@ class GroupMetadataManager:
         """Begin to coordinate the groups of a partition that this broker leads since epoch.
 
         Until its records have been read, on the disk's scheduler, its groups answer COORDINATOR_LOAD_IN_PROGRESS; a
-        partition without records is owned at once.  on_loaded(group) runs under each group's lock, before requests can
-        reach it.
+        partition without records is owned at once, and one whose log cannot be had (any more) not at all.
+        on_loaded(group) runs under each group's lock, before requests can reach it.
         """
         with self._partition_lock:
             if epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
@@ -425,6 +425,13 @@ class GroupMetadataManager:
             return False
         return log.log_start_offset == log.log_end_offset
 
+    def _has_log(self, topic_partition: TopicPartition) -> bool:
+        replica = self._replica_manager.get_partition(topic_partition)
+        try:
+            return replica is not None and replica.local_log() is not None
+        except KafkaStorageError:
+            return False
+
     def _load(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
         if self._loading.get(partition) != epoch:
             return  # resigned, or elected again, meanwhile
@@ -439,6 +446,11 @@ class GroupMetadataManager:
         groups = self._build_groups(loaded)
         with self._partition_lock:
             if self._loading.get(partition) != epoch:
+                return
+            if not self._has_log(topic_partition):
+                # What was read may be a part.  If the log is lost from here on, unload_partition() is still to come.
+                del self._loading[partition]
+                logger.warning("%s: has no log, so its groups are not coordinated here", topic_partition)
                 return
             for group in groups:
                 self._groups[group.group_id] = group
@@ -461,7 +473,6 @@ class GroupMetadataManager:
     def _read_partition(self, topic_partition: TopicPartition, epoch: int, loaded: _Loaded) -> None:
         replica = self._replica_manager.get_partition(topic_partition)
         if replica is None:
-            logger.warning("%s: no log to load groups from", topic_partition)
             return
         log = replica.local_log()
         offset = log.log_start_offset

@@ -9,6 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator, LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.errors import KafkaStorageError
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.timer import Timer
@@ -47,14 +48,21 @@ class MemoryReplicaManager:
 
     def __init__(self):
         self.logs = {}
+        #: Partitions whose data directory has failed, and those that are not hosted.
+        self.offline = set()
+        self.missing = set()
         self.error = None
         self.held = None
 
     def get_partition(self, topic_partition):
         assert topic_partition.topic == OFFSETS_TOPIC
+        if topic_partition.partition in self.missing:
+            return None
         return SimpleNamespace(local_log=lambda: self._log(topic_partition))
 
     def _log(self, topic_partition):
+        if topic_partition.partition in self.offline:
+            raise KafkaStorageError(f"{topic_partition} is offline")
         return self.logs.setdefault(topic_partition.partition, MemoryLog())
 
     def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, response_callback):

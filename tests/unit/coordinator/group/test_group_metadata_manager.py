@@ -359,6 +359,49 @@ def test_an_election_of_an_older_epoch_that_comes_while_a_newer_one_loads_does_n
     assert loading.committed() == {("t", 0): 1}
 
 
+@pytest.mark.parametrize("how", ["offline", "missing"])
+def test_a_partition_whose_log_cannot_be_had_is_not_coordinated(how):
+    """Its data directory failed, or the replica was stopped, after the election: "no offset" would be wrong."""
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    partition = harness.coordinator.partition_for("g")
+    loading = Harness(harness.replica_manager, partitions=[])
+    loading.coordinator.on_election(partition, 5)
+    getattr(harness.replica_manager, how).add(partition)
+    loading.scheduler.tick()
+    assert loading.coordinator.fetch_offsets("g", None) == (errors.NotCoordinator.code, {})
+    assert not loading.coordinator.manager.is_loading
+    # The next election finds the log.
+    getattr(harness.replica_manager, how).clear()
+    loading.coordinator.on_election(partition, 6)
+    loading.scheduler.tick()
+    assert loading.committed() == {("t", 0): 1}
+
+
+def test_a_partition_that_goes_offline_while_it_is_read_is_not_coordinated():
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    harness.commit({("t", 0): 2})
+    partition = harness.coordinator.partition_for("g")
+    loading = Harness(harness.replica_manager, partitions=[])
+    loading.coordinator.on_election(partition, 5)
+    log = harness.replica_manager.logs[partition]
+    read = log.read
+
+    def read_once(*args):
+        log.read = goes_offline
+        return read(*args)
+
+    def goes_offline(*args):
+        harness.replica_manager.offline.add(partition)
+        raise errors.KafkaStorageError("the log is offline")
+
+    log.read = read_once
+    loading.scheduler.tick()
+    assert loading.coordinator.fetch_offsets("g", None) == (errors.NotCoordinator.code, {})
+    assert loading.coordinator.manager.groups() == []
+
+
 # -- expiry (KIP-211)
 
 
