@@ -76,6 +76,16 @@ int64_t kc_file_size(int fd, kc_error *err) {
     return status.st_size;
 }
 
+int64_t kc_file_first_hole(int fd, int64_t size) {
+#ifdef SEEK_HOLE
+    off_t hole = size > 0 ? lseek(fd, 0, SEEK_HOLE) : -1;
+    if (hole >= 0 && hole < size) return hole;
+#else
+    (void)fd;
+#endif
+    return size;
+}
+
 int64_t kc_file_read(int fd, uint8_t *buf, int64_t size, int64_t position, kc_error *err) {
     int64_t done = 0;
     while (done < size) {

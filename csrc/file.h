@@ -45,6 +45,10 @@ void kc_file_close(int fd);
 /* Length in bytes, or a negative status. */
 int64_t kc_file_size(int fd, kc_error *err);
 
+/* Position of the first hole (a range without a block on the disk) in [0, size); `size` if there is none, or if the
+ * file system does not report holes.  Moves the descriptor's offset, which nothing here uses. */
+int64_t kc_file_first_hole(int fd, int64_t size);
+
 /* Read until `size` bytes or the end of the file; how many, or a negative status. */
 int64_t kc_file_read(int fd, uint8_t *buf, int64_t size, int64_t position, kc_error *err);
 

@@ -27,6 +27,7 @@ cdef class File:
     cdef Mapping _mapping
 
     cdef int64_t length(self) except -1
+    cdef int64_t first_hole(self, int64_t size) noexcept
     cdef Mapping new_mapping(self, int64_t size, bint writable)
     cdef Mapping map(self, int64_t size)
     cdef void unmap(self) noexcept

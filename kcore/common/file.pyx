@@ -59,6 +59,7 @@ cdef extern from "file.h" nogil:
     int kc_file_open(const char *path, int how, kc_error *err)
     void kc_file_close(int fd)
     int64_t kc_file_size(int fd, kc_error *err)
+    int64_t kc_file_first_hole(int fd, int64_t size)
     int64_t kc_file_read(int fd, uint8_t *buf, int64_t size, int64_t position, kc_error *err)
     kc_status kc_file_append(int fd, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err)
     kc_status kc_file_write(int fd, const uint8_t *buf, int64_t size, int64_t position, kc_error *err)
@@ -177,6 +178,10 @@ cdef class File:
         if size < 0:
             raise_status(&err, self.path)
         return size
+
+    cdef int64_t first_hole(self, int64_t size) noexcept:
+        """Position of the first hole in [0, size); size if there is none."""
+        return kc_file_first_hole(self.fd, size)
 
     cdef Mapping new_mapping(self, int64_t size, bint writable):
         cdef kc_error err

@@ -15,13 +15,15 @@ cdef class AbstractIndex:
     cdef int64_t limit                # slots there may be
     cdef int64_t file_size            # of the file as this object left it
     cdef int64_t backed               # entries may be stored below it: from slot `count` on, pages have blocks
+    cdef bint has_hole                # seen at loading; the slots from there on are left out
     cdef uint8_t *private             # slots, when they are memory of our own
     cdef Mapping _mapping             # what slots points into otherwise
     cdef str moving_to                # the new name, while a rename is under way
 
     cdef int load(self) except -1
     cdef int unmap(self) except -1
-    cdef int copy_slots(self, int64_t first, int64_t count, uint8_t *slots) except -1
+    cdef int leave_out_holes(self, File file) except -1
+    cdef int copy_slots(self, File file, int64_t first, int64_t count, uint8_t *slots) except -1
     cdef int check_writable(self) except -1
     cdef File _file(self)
     cdef int reserve(self, int64_t entries) except -1
@@ -32,3 +34,4 @@ cdef class AbstractIndex:
     cdef int _slot(self, int64_t n) except -1
     cdef bint _set_file_size(self, int64_t size) except -1
     cdef int _check_length(self) except -1
+    cdef int _check_no_hole(self) except -1

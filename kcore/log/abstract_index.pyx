@@ -63,7 +63,9 @@ cdef class AbstractIndex:
         if self.writable:
             # More than the file may hold now: only slots below `count` are touched, and growing the file
             # again needs no new mapping.
-            self._mapping = self._file().new_mapping(size, True)
+            file = self._file()
+            self.leave_out_holes(file)
+            self._mapping = file.new_mapping(size, True)
             self.slots = self._mapping.data
             return 0
         if not self.in_memory:
@@ -88,6 +90,17 @@ cdef class AbstractIndex:
             free(slots)
         return 0
 
+    cdef int leave_out_holes(self, File file) except -1:
+        """Drop the slots from the file's first hole on.  On tmpfs also a load from a mapped hole needs a block: on a full
+        disk it is a SIGBUS.  No right entry is in a hole, which is zeros for a block or more: offsets and timestamps
+        ascend.  sanity_check() then raises, so that the index is rebuilt."""
+        cdef int64_t size = self.count * self.entry_size
+        cdef int64_t hole = file.first_hole(size)
+        if hole < size:
+            self.has_hole = True
+            self.keep(hole // self.entry_size)
+        return 0
+
     cdef int unmap(self) except -1:
         """Let go of the mapping, if there is one; the next use maps again.  Only while no change waits for flush()."""
         if self._mapping is not None:
@@ -95,11 +108,12 @@ cdef class AbstractIndex:
             self._mapping = None
         return 0
 
-    cdef int copy_slots(self, int64_t first, int64_t count, uint8_t *slots) except -1:
-        """The slots [first, first + count), which there must be: for a look that is not worth a mapping."""
+    cdef int copy_slots(self, File file, int64_t first, int64_t count, uint8_t *slots) except -1:
+        """The slots [first, first + count), which there must be: for a look that is not worth a mapping.  file: the index's
+        own, or None if the slots are loaded."""
         cdef int64_t at = first * self.entry_size, size = count * self.entry_size
-        if self.slots == NULL and self.writable and not self.closed:
-            if self._file().read_into(slots, size, at) != size:
+        if file is not None:
+            if file.read_into(slots, size, at) != size:
                 raise CorruptIndex(f"{self.path}: the file ends before position {at + size}")
             return 0
         self._slot(first + count - 1)
@@ -179,6 +193,7 @@ cdef class AbstractIndex:
         self.check_writable()
         self.count = 0
         self.backed = 0
+        self.has_hole = False
         if self.slots == NULL:
             self.load()
         if self.writable:
@@ -231,6 +246,7 @@ cdef class AbstractIndex:
     def truncate(self):
         """Forget every entry; the file keeps its size."""
         self.check_writable()
+        self.has_hole = False
         self.keep(0)
 
     def resize(self, int64_t new_size):
@@ -274,6 +290,11 @@ cdef class AbstractIndex:
             raise CorruptIndex(
                 f"{self.path}: length {self.file_size} is not a multiple of the entry size {self.entry_size}"
             )
+        return 0
+
+    cdef int _check_no_hole(self) except -1:
+        if self.has_hole:
+            raise CorruptIndex(f"{self.path}: a hole after {self.count} entries: it was not written to its end")
         return 0
 
     def flush(self):

@@ -373,7 +373,7 @@ cdef class LogSegment(SegmentFile):
             mapping = self._look(&log, position, window, WINDOW_BYTES)
             if starting_position >= log.end:
                 return 0
-            if self.writable and log.end - position <= WARM_BYTES:
+            if self._may_map and log.end - position <= WARM_BYTES:
                 position = max(kc_segment_entry_start(&log, position, indexed), starting_position)
                 status = kc_segment_search_for(&log, &position, offset, place, &err)
                 break
@@ -496,12 +496,12 @@ cdef class LogSegment(SegmentFile):
         cdef Mapping mapping
         if self._search(start_offset, 0, &place) == 0:
             return None
-        if not self.writable:
+        if not self._may_map:
             size = max(max_bytes, <int64_t>place.size)
             if reader.selection.end < INT64_MAX and self._search(reader.selection.end - 1, place.position, &last):
                 size = min(size, last.position + last.size - place.position)
             size = max(min(size, self._size - place.position), 0)
-        mapping = self._look(&log, place.position, NULL if self.writable else reader.window.of(size), size)
+        mapping = self._look(&log, place.position, NULL if self._may_map else reader.window.of(size), size)
         # While this thread is counted as a reader the bytes stay mapped, with or without the GIL.
         slot = self._enter(&log)
         try:

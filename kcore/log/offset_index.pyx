@@ -131,6 +131,9 @@ cdef class OffsetIndex(AbstractIndex):
         """
         cdef int64_t last
         self._check_length()
+        if self.slots == NULL and self.count:
+            self.load()
+        self._check_no_hole()
         if self.count == 0:
             return
         last = self.get_last_offset()

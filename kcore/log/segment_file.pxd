@@ -66,6 +66,7 @@ cdef class SegmentFile:
     cdef readonly int64_t base_offset
     cdef readonly str log_path
     cdef readonly bint writable
+    cdef bint _may_map              # our own, and without a hole
     cdef str _stem                  # path without ".log" and suffix
     cdef str _suffix
     cdef File _file                 # None once closed

@@ -89,6 +89,7 @@ cdef class SegmentFile:
         self.log_path = f"{self._stem}.log{file_suffix}"
         self._file = File(self.log_path, writable=writable, create=writable)
         self._size = self._file.length()
+        self._may_map = writable and self._file.first_hole(self._size) == self._size
         self._file.reserve = max(max_segment_bytes, self._size) if writable else self._size
 
     cdef File _open_file(self):
@@ -140,14 +141,15 @@ cdef class SegmentFile:
 
     cdef Mapping _look(self, kc_log_bytes *log, int64_t position, uint8_t *window, int64_t room):
         """Have *log be what may be touched of the file: all of our own, through a mapping, which the caller must keep.
-        Of a foreign one the bytes from `position` on, at most `room`, copied to `window`: its owner may cut it whenever he
-        likes, and a mapped page that is gone is a SIGBUS.  A short read is the file's end.  Releases the GIL for that.
-        OSError."""
+        Of a foreign one, or one with a hole, the bytes from `position` on, at most `room`, copied to `window`: a mapped
+        page is a SIGBUS if the owner has cut the file, or if the page is a hole and tmpfs has no block left for it.  A
+        short read is the file's end.  Releases the GIL for that.  OSError."""
         cdef Mapping mapping = None
         cdef File file = self._open_file()
         cdef int64_t wanted
+        cdef int slot
         log.bytes, log.first = NULL, 0
-        if self.writable:
+        if self._may_map:
             if self._size:
                 mapping = file.map(self._size)
                 log.bytes = mapping.data
@@ -157,7 +159,14 @@ cdef class SegmentFile:
         log.first = max(position, 0)
         log.bytes = window
         wanted = min(room, max(log.end - log.first, 0))
-        log.size = file.read_into(window, wanted, log.first) if wanted else 0
+        # Counted in: a cut of our own file and an append after it wait until the copy is made.  Then _enter() has the
+        # new size.
+        slot = self._generation
+        self._readers[slot] += 1
+        try:
+            log.size = file.read_into(window, wanted, log.first) if wanted else 0
+        finally:
+            self._readers[slot] -= 1
         if log.size < wanted:
             log.end = log.first + log.size
         return None
@@ -218,7 +227,7 @@ cdef class SegmentFile:
         cdef int flags = scan.flags
         cdef BatchTable table = None
         cdef kc_batch *rows = NULL
-        cdef Window window = None if self.writable else Window()
+        cdef Window window = None if self._may_map else Window()
         err.status = KC_OK
         while err.status == KC_OK:
             end = self._end()
@@ -280,10 +289,11 @@ cdef class SegmentFile:
     def _run_ahead(self, _ScanAhead ahead, int64_t end):
         cdef kc_segment_scan scan
         cdef kc_error err
+        cdef Window window = None if self._may_map else Window()
         self._begin(&scan, KC_SCAN_CHECK_CRC, ahead.start)
         err.status = KC_OK
         while not ahead.stopped and err.status == KC_OK and scan.position < end:
-            self._scan_step(&scan, min(end, scan.position + SCAN_BYTES), NULL, None, &err)
+            self._scan_step(&scan, min(end, scan.position + SCAN_BYTES), NULL, window, &err)
             ahead.position = scan.position
 
     def scan(self, on_batches, *, int64_t start_position=0, bint check_crc=True, bint only_noteworthy=False):
@@ -377,4 +387,5 @@ cdef class SegmentFile:
             self._size = old_size
             raise
         self._cut_pending = False
+        self._may_map = self._may_map or (self.writable and self._file.first_hole(size) == size)
         return 0

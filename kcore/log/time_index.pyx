@@ -4,6 +4,7 @@ Entries are 12 bytes, big endian: int64 timestamp, int32 offset - base_offset.  
 up to offset o has a timestamp above t, so a search for t' > t may start after o.  Source: KIP-33, TimeIndex.java.
 """
 
+from kcore.common.file cimport File
 from kcore.errors import CorruptIndex, IndexFull, InvalidOffset, InvalidTimestamp
 
 
@@ -106,19 +107,25 @@ cdef class TimeIndex(AbstractIndex):
         cdef uint8_t[KC_TIME_INDEX_ENTRY_SIZE] first
         cdef uint8_t[2 * KC_TIME_INDEX_ENTRY_SIZE] last
         cdef int64_t timestamp, offset, before
+        cdef File file = None
         self._check_length()
-        if self.slots == NULL and not self.writable:
-            self.load()  # its owner may have cut the file: then there are fewer
+        if self.slots == NULL and self.count:
+            if self.writable:
+                file = self._file()
+                self.leave_out_holes(file)
+            else:
+                self.load()  # its owner may have cut the file: then there are fewer
+        self._check_no_hole()
         if self.count == 0:
             return
-        self.copy_slots(max(self.count - 2, 0), min(self.count, 2), last)
+        self.copy_slots(file, max(self.count - 2, 0), min(self.count, 2), last)
         timestamp = kc_time_index_timestamp(last, self.count > 1)
         offset = self.base_offset + kc_time_index_relative_offset(last, self.count > 1)
         if offset < self.base_offset:
             raise CorruptIndex(f"{self.path}: last offset {offset} is below the base offset {self.base_offset}")
         if self.count == 1:
             return
-        self.copy_slots(0, 1, first)
+        self.copy_slots(file, 0, 1, first)
         if timestamp < kc_time_index_timestamp(first, 0):
             raise CorruptIndex(
                 f"{self.path}: last timestamp {timestamp} is below the first one, {kc_time_index_timestamp(first, 0)}"
