@@ -18,6 +18,7 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
+from kcore.inspect.batch_checks import check_batches
 from kcore.inspect.batch_reader import without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.gap_checks import check_gaps, find_gaps
@@ -26,7 +27,6 @@ from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
     as_far_as_readable,
-    check_batches,
     check_end,
     check_index,
     check_small_file,

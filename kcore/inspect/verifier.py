@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from kcore.common.progress import Progress
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
+from kcore.inspect.batch_checks import check_batches
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import Work, in_order
 from kcore.inspect.partition_checks import (
@@ -26,7 +27,6 @@ from kcore.inspect.partition_checks import (
     IndexContents,
     PartitionFiles,
     Problem,
-    check_batches,
     check_end,
     check_index,
     check_small_file,
