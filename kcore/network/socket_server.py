@@ -164,10 +164,6 @@ class Processor(ShutdownableThread):
             self._serve(self._backlog.popleft())
         if self._unread:
             self._read_unread(now)
-        if self._starved and self._server.may_begin_request():
-            for connection in self._starved:
-                self._set_interest(connection, READ)
-            self._starved.clear()
         if self._muted:
             self._unmute(now)
         if now >= self._idle_check_ms:
@@ -176,6 +172,9 @@ class Processor(ShutdownableThread):
             self._poll_again()
         if 0 <= self._accept_again_ms <= now:
             self.resume_accept()
+        # Last: whatever the turn has freed, a connection of any processor may be waiting for it.
+        if self._server.starved:
+            self._resume_starved()
 
     def _timeout_ms(self) -> float:
         if self._backlog or self._completions or self._incoming or self._unread:
@@ -225,6 +224,7 @@ class Processor(ShutdownableThread):
         server = self._server
         if server.queued_max_bytes > 0 and not connection.mid_request and not server.may_begin_request():
             self._starved.add(connection)
+            self._server.starved.add(self)
             self._set_interest(connection, 0)
             return
         before = connection.buffered_bytes
@@ -240,6 +240,22 @@ class Processor(ShutdownableThread):
             self.queued_bytes += connection.buffered_bytes - before
             if waiting:
                 self._serve(connection)
+
+    def _resume_starved(self) -> None:
+        """Poll the connections again that waited for bytes of others, if there is room; other processors poll theirs.
+
+        No wake-up is missed: a processor enters server.starved before it looks here whether there is room, and a
+        processor that frees bytes looks here after that whether any has entered.
+        """
+        server = self._server
+        if not server.may_begin_request():
+            return
+        server.starved.discard(self)
+        for connection in self._starved:
+            self._set_interest(connection, READ)
+        self._starved.clear()
+        for processor in tuple(server.starved):
+            processor.wake_up()
 
     def _read_unread(self, now: float) -> None:
         """Read the next pipelined request of each connection that was just answered, without polling the connection.
@@ -459,6 +475,8 @@ class SocketServer:
         self.time = time
         self.connections_max_idle_ms = connections_max_idle_ms
         self.queued_max_bytes = queued_max_request_bytes
+        #: Processors with connections that may not begin a request before queued.max.request.bytes allows it.
+        self.starved: set[Processor] = set()
         self.accept_paused = False
         self._request_max_bytes = socket_request_max_bytes
         self._send_buffer_bytes = socket_send_buffer_bytes

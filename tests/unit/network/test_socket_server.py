@@ -448,6 +448,48 @@ def test_queued_max_request_bytes_makes_new_requests_wait(serve):
     eventually(lambda: sum(p.queued_bytes for p in server.processors) == 0, "queued bytes leak")
 
 
+def is_starved(server, connections):
+    return sum(len(processor._starved) for processor in server.processors) == connections
+
+
+@pytest.mark.parametrize("how", ["answered", "closed"])
+def test_bytes_that_one_network_thread_frees_let_a_connection_of_another_begin_its_request(serve, how):
+    parked = []
+    server = serve(parked.append, queued_max_request_bytes=1000, num_network_threads=2)
+    a, b = connect(server), connect(server)  # of one thread and of the other
+    a.sendall(frame(b"a" * 2000))
+    eventually(lambda: len(parked) == 1, "not parked")
+    b.sendall(frame(b"b"))
+    eventually(lambda: is_starved(server, 1), "the second request did not wait")
+    if how == "answered":
+        answer(parked[0], b"done")
+        assert read_frame(a) == b"done"
+    else:
+        a.close()
+    # Without a wake-up its thread sleeps until it checks for idle connections, for about a minute.
+    eventually(lambda: len(parked) == 2, "the second request starved", timeout=30)
+    answer(parked[1], b"done too")
+    assert read_frame(b) == b"done too"
+    assert is_starved(server, 0)
+
+
+def test_bytes_of_an_idle_connection_that_is_closed_let_another_begin_its_request(serve):
+    clock, limit_ms = MockTime(), 600_000
+    server = serve(time=clock, queued_max_request_bytes=1000, connections_max_idle_ms=limit_ms)
+    a = connect(server)
+    a.sendall(struct.pack(">i", 5000) + b"a" * 3000)  # never ends
+    eventually(lambda: server.processors[0].queued_bytes > 1000, "not read")
+    clock.sleep(limit_ms / 2)
+    b = connect(server)
+    b.sendall(frame(b"b"))
+    eventually(lambda: is_starved(server, 1), "the second request did not wait")
+    clock.sleep(limit_ms / 2 + 1)
+    server.processors[0].wake_up()
+    assert is_closed(a)
+    b.settimeout(30)
+    assert read_frame(b) == b"b"
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_clients_at_once_each_get_their_own_answers(serve, threads):
     server = serve(num_network_threads=threads)
