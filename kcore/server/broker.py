@@ -48,7 +48,7 @@ from kcore.server.broker_parts import (
 )
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.client_quotas import ClientQuotas
-from kcore.server.fetch_session import FetchSessionCache
+from kcore.server.fetch_session import VIEW_CHECK_MS, FetchSessionCache
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
@@ -625,6 +625,10 @@ class Broker:
         )
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
         parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
+        sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], background.time)
+        background.clock_scheduler.schedule(
+            "fetch-session-views", sessions.drop_unused_views, VIEW_CHECK_MS, VIEW_CHECK_MS
+        )
         self._apis = KafkaApis(
             Services(
                 self.broker_id,
@@ -636,7 +640,7 @@ class Broker:
                 self.admin_manager,
                 producer_ids,
                 pool,
-                FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], background.time),
+                sessions,
                 self.replication_quotas,
                 self.client_quotas,
                 broker_configs,

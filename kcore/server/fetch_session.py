@@ -36,6 +36,8 @@ _MAX_EPOCH = 2**31 - 1
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 #: A session that was not used for so long, or is older than that, may be evicted.
 EVICTION_MS = 120_000
+#: A session loses its view if no fetch of it came or waited for this time; at the latest after twice as long.
+VIEW_CHECK_MS = 5_000
 
 #: A session's partition: the topic's name, or its id from version 13 on; and the number.
 _Key = tuple[str | UUID, int]
@@ -131,16 +133,18 @@ class SessionView:
     """A session of many partitions by partition, so that a fetch looks at those that have changed.
 
     to_read: those that are not idle (SessionFetch.idle), in the order in which they are read.  last_full_read_ms: when
-    all of them were read last.
+    all of them were read last.  checked_epoch: the session's epoch when drop_view_if_unused() last found none of its
+    fetches waiting; -1 before.
     """
 
-    __slots__ = ("by_partition", "data", "last_full_read_ms", "to_read", "watch")
+    __slots__ = ("by_partition", "checked_epoch", "data", "last_full_read_ms", "to_read", "watch")
 
     def __init__(self, partitions: Iterable[CachedPartition], watch: SessionWatch, now_ms: float) -> None:
         self.by_partition = {cached.topic_partition: cached for cached in partitions}
         self.data = {topic_partition: cached.data for topic_partition, cached in self.by_partition.items()}
         self.to_read = dict.fromkeys(self.by_partition)
         self.last_full_read_ms = now_ms
+        self.checked_epoch = -1
         self.watch = watch
 
 
@@ -193,6 +197,18 @@ class FetchSession:
         view, self.view = self.view, None
         if view is not None:
             view.watch.close()
+
+    def drop_view_if_unused(self) -> None:
+        """Drop the view if no fetch of the session waits, and none has come since the last call.  The lock is held.
+
+        The session stays: its client may have closed its connection and come back on another one.
+        """
+        view = self.view
+        if view is None or view.watch.waiting:
+            return
+        if view.checked_epoch == self.epoch:
+            self.drop_view()
+        view.checked_epoch = self.epoch
 
     def gets_other_partitions(self, body: FetchRequest) -> bool:
         """Whether update_partitions() will drop the view: the request adds partitions, or forgets some."""
@@ -369,6 +385,14 @@ class FetchSessionCache:
                 with session.lock:
                     session.is_closed = True
                     session.drop_view()
+
+    def drop_unused_views(self) -> None:
+        """Free appends from reporting to sessions that nobody uses.  To be called every VIEW_CHECK_MS."""
+        with self._lock:
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            with session.lock:
+                session.drop_view_if_unused()
 
     def new_context(self, body: FetchRequest, version: int, is_follower: bool) -> FetchContext:
         """The context of a request whose epoch is not FINAL_EPOCH.

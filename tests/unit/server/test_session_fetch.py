@@ -22,6 +22,7 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.session_fetch import SessionFetch, SessionWatch
+from kcore.server.fetch_session import VIEW_CHECK_MS
 from tests.unit.server.client import Client, batch
 
 COUNT = 40
@@ -383,6 +384,44 @@ def test_a_session_that_ends_leaves_nothing_behind(broker, client):
     assert observers(broker) == COUNT - 5
     first.epoch = -1
     first.fetch()
+    assert observers(broker) == 0
+
+
+def test_a_session_that_is_not_used_any_more_costs_no_append_anything_and_is_answered_in_full_when_it_is(
+    broker, client, reads
+):
+    """Of consumers that went without closing their sessions, each slowed every append until its session was evicted."""
+    with Client(broker) as earlier:
+        reader = Reader(earlier).open(broker)
+    assert observers(broker) == COUNT
+    broker.produce("t", b"a", partition=3)
+    for _ in range(2):
+        broker.replica_manager.time.sleep(VIEW_CHECK_MS)
+    assert observers(broker) == 0
+    broker.produce("t", b"b", partition=4)
+    reads.clear()
+    reader.client = client  # the client comes back on another connection
+    assert reader.fetch() == {3: (0, [b"a"]), 4: (0, [b"b"])} and sorted(reads) == list(range(COUNT))
+    assert observers(broker) == COUNT
+    broker.produce("t", b"c", partition=5)
+    assert reader.fetch([3, 4]) == {5: (0, [b"c"])}
+
+
+def test_a_session_that_is_used_or_waits_is_not_read_in_full_for_that(broker, client, reads):
+    reader, clock = Reader(client).open(broker), broker.replica_manager.time
+    for _ in range(4):
+        clock.sleep(VIEW_CHECK_MS - 1)
+        assert reader.fetch() == {} and observers(broker) == COUNT
+    reader.send(max_wait_ms=10 * VIEW_CHECK_MS)
+    wait_until(lambda: fetches(broker)[0] == 1)
+    for _ in range(4):
+        clock.sleep(VIEW_CHECK_MS)
+    assert observers(broker) == COUNT
+    broker.produce("t", b"a", partition=3)
+    assert reader.receive() == {3: (0, [b"a"])}
+    clock.sleep(VIEW_CHECK_MS)  # its client has only just been answered
+    assert observers(broker) == COUNT
+    clock.sleep(VIEW_CHECK_MS)
     assert observers(broker) == 0
 
 
