@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
@@ -59,6 +60,14 @@ def _printable(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # how Python holds a byte of a command line that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()
+
+
+def plain_error(error: BaseException) -> str:
+    """What an exception says, for people: of an error of the system the file and the reason, without its number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return ": ".join([" -> ".join(names), error.strerror] if names else [error.strerror])
 
 
 def places(offset: int | None, position: int | None) -> str:

@@ -113,7 +113,7 @@ class IsrExplanation:
         elif self.leader_id >= 0:
             lines.append(
                 f"  the ISR is known to the leader, broker {self.leader_id}: `kcore explain isr {self.topic} "
-                f"{self.partition}` with that broker's --data shows it"
+                f"{self.partition} --bootstrap HOST:PORT` asks that broker"
             )
         else:
             lines.append(f"  no leader knows the ISR: `kcore topics describe {self.topic}` shows the stored one")
@@ -379,7 +379,9 @@ def _isr_rule(
             return "it stays: it has every record"
         return f"it stays: {lag}, but {caught_up}, at most {max_lag_ms} ms"
     if not is_alive:
-        return f"it stays out: it is not alive, and ended at {follower.log_end_offset} (PART-13)"
+        end = follower.log_end_offset
+        known = "has fetched nothing from this leader" if end < 0 else f"its log ended at {end} at its last fetch"
+        return f"it stays out: it is not alive, and {known} (PART-13)"
     if isr_rules.may_join_isr(replica, committed, high_watermark, state.epoch_start_offset, leader_start):
         return (
             f"it joins with its next fetch: it ends at {follower.log_end_offset}, not below the high watermark "

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kcore.common.failure_log import FailureLog
-from kcore.common.text import counted, some_of
+from kcore.common.text import counted, plain_error, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -462,7 +462,9 @@ class FetcherState:
         elif self._refused_requests.is_logged(str(error), now_ms):
             logger.warning("a request to %s failed: %s", self._leader, error)
         concerned = list(self._states if isinstance(request, FetchRequest) else request.partitions)
-        self._delay_reasons.update(dict.fromkeys(concerned, f"a request to {self._leader} failed: {error}"))
+        self._delay_reasons.update(
+            dict.fromkeys(concerned, f"a request to {self._leader} failed: {plain_error(error)}")
+        )
         self._delay(concerned, now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kcore.common.progress import Progress
-from kcore.common.text import bytes_text, counted, json_line
+from kcore.common.text import bytes_text, counted, json_line, plain_error
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.replica_diff import PartitionDiff, compare, diff_event, paired_partitions
@@ -70,8 +70,8 @@ def _one_sided(a: str | None, b: str | None, as_json: bool) -> str:
 
 def _not_compared(a: str, b: str, error: Exception, as_json: bool) -> str:
     if as_json:
-        return json_line({"type": "partition", "a": a, "b": b, "equal": False, "damage": [str(error)]})
-    return f"{a} and {b}: cannot be compared: {error}"
+        return json_line({"type": "partition", "a": a, "b": b, "equal": False, "damage": [plain_error(error)]})
+    return f"{a} and {b}: cannot be compared: {plain_error(error)}"
 
 
 def _text(diff: PartitionDiff) -> Iterator[str]:

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from kcore.common.progress import clear_screen
-from kcore.common.text import nearest
+from kcore.common.text import nearest, plain_error
 from kcore.errors import KafkaError
 from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError
 
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("kcore: not enough memory", file=sys.stderr)
         return USAGE
     except (OSError, KafkaError, ImportError, UsageError) as error:
-        print(f"kcore: {error}", file=sys.stderr)
+        print(f"kcore: {plain_error(error)}", file=sys.stderr)
         return USAGE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kcore.common.progress import Progress
-from kcore.common.text import counted, json_line
+from kcore.common.text import counted, json_line, plain_error
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, partitions_under
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
                     progress.clear()
                     bad += 1
                     progress.findings += 1
-                    print(_line(IndexFile(directory, "damaged", problem=str(error)), "refused", args.json))
+                    print(_line(IndexFile(directory, "damaged", problem=plain_error(error)), "refused", args.json))
                     continue
                 progress.clear()
                 for file in files:

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from kcore.common.properties import read_properties
+from kcore.common.text import plain_error
 from kcore.errors import KafkaError
 from kcore.server.broker import Broker
 from kcore.server.kafka_config import KafkaConfig
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         broker.on_fatal_error = no_data_dir_left
         broker.start()
     except (KafkaError, OSError, ValueError) as error:
-        print(f"kcore serve: {error}", file=sys.stderr)
+        print(f"kcore serve: {plain_error(error)}", file=sys.stderr)
         return 2
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     # The objects that exist now stay; freeze() keeps the collector from scanning them again.

@@ -124,6 +124,12 @@ def test_each_rule_is_named(leader, store):
     )
 
 
+def test_of_a_dead_replica_that_has_not_fetched_from_this_leader_no_log_end_is_claimed(tmp_path):
+    node = Node(tmp_path, replica_lag_time_max_ms=LAG, is_alive={0}.__contains__)
+    node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    assert rules(node)[1] == "it stays out: it is not alive, and has fetched nothing from this leader (PART-13)"
+
+
 def test_a_dead_replica_outside_the_isr_stays_out_and_holds_nothing(tmp_path, store):
     alive = {0, 1}
     node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
@@ -134,7 +140,7 @@ def test_a_dead_replica_outside_the_isr_stays_out_and_holds_nothing(tmp_path, st
     assert rules(node)[1].startswith("it joins with its next fetch")
     assert [replica.broker_id for replica in isr(node).replicas if replica.holds_high_watermark] == [1]
     alive.remove(1)
-    assert rules(node)[1] == "it stays out: it is not alive, and ended at 0 (PART-13)"
+    assert rules(node)[1] == "it stays out: it is not alive, and its log ended at 0 at its last fetch (PART-13)"
     assert [replica.broker_id for replica in isr(node).replicas if replica.holds_high_watermark] == []
     assert (isr(node).high_watermark, isr(node).high_watermark_candidate) == (0, 1)
     assert "high watermark: it rises to 1 at the next check (PART-15)" in str(isr(node))
@@ -253,7 +259,9 @@ def test_the_explanation_of_a_follower_names_its_leader(node):
     explained = isr(node)
     assert (explained.leader_id, explained.leader_epoch, explained.replicas) == (1, 2, ())
     assert str(explained).startswith("t-0 on broker 0: follower of broker 1, epoch 2\n")
-    told = "  the ISR is known to the leader, broker 1: `kcore explain isr t 0` with that broker's --data shows it\n"
+    told = (
+        "  the ISR is known to the leader, broker 1: `kcore explain isr t 0 --bootstrap HOST:PORT` asks that broker\n"
+    )
     assert told in str(explained) and "no leader" not in str(explained)
     assert fetch(node, 0).error == "NotLeaderOrFollower"
     with pytest.raises(errors.UnknownTopicOrPartition):

@@ -66,6 +66,24 @@ def test_a_wrong_word_is_answered_with_the_nearest_right_one(arguments, message,
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["cluster", "--bootstrap", "127.0.0.1:1"],
+        ["groups", "list", "--bootstrap", "127.0.0.1:1"],
+        ["serve", "--data", "/dev/null/data"],
+        ["serve", "--data", "d", "--config", "/no/such/file"],
+        ["diff", "/no/such/a", "/no/such/b"],
+    ],
+    ids=" ".join,
+)
+def test_an_error_of_the_system_is_told_without_its_number(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("kcore") and "Errno" not in err
+
+
 @pytest.mark.parametrize("command", ["dump", "verify", "repair", "diff", "reindex"])
 def test_the_documentation_names_every_option(command, capsys):
     assert main([command, "--help"]) == 0
