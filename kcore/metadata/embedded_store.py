@@ -65,6 +65,8 @@ QUIET_AFTER_MS, QUIET_POLL_MS = 10_000, 250
 
 #: The longest wait of a poll for another program that has locked the file: readers of this store wait for the poll.
 _POLL_BUSY_TIMEOUT_MS = 500
+#: A call waits for another program in slices, and ends its wait once a ping() has failed meanwhile.
+_WAIT_SLICE_MS = 250
 #: What SQLite answers while the file cannot be had; a call a moment later may succeed.  FULL and READONLY: of a disk.
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
@@ -130,11 +132,11 @@ _FROM_VERSION_1 = (
 class EmbeddedStore(MetadataStore):
     """A store in one file.  Thread-safe: a lock guards the one connection.  Other processes may open the same file.
 
-    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms, and on disk
-    errors; StoreFileGone, and the session is suspended, once the file has been deleted or replaced.  A thread polls
-    from the first watch or ephemeral node on: every poll_interval_ms while there are watches (QUIET_POLL_MS once
-    nothing has changed for QUIET_AFTER_MS), else three times per session timeout.  With poll_interval_ms None there is
-    no thread, and the owner calls poll().
+    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms (a ping() that
+    fails makes that a quarter of a second, until a change succeeds again), and on disk errors; StoreFileGone, and the
+    session is suspended, once the file has been deleted or replaced.  A thread polls from the first watch or ephemeral
+    node on: every poll_interval_ms while there are watches (QUIET_POLL_MS once nothing has changed for QUIET_AFTER_MS),
+    else three times per session timeout.  With poll_interval_ms None there is no thread, and the owner calls poll().
     """
 
     def __init__(
@@ -153,6 +155,10 @@ class EmbeddedStore(MetadataStore):
         self.path = path
         self._durable = durable
         self._busy_timeout_ms = busy_timeout_ms
+        # How long the call that has the lock waits for another program.
+        self._wait_ms: float = busy_timeout_ms
+        # A ping() has failed, and no transaction has begun since.  Also set without the lock.
+        self._is_away = False
         self._time = time
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -356,6 +362,26 @@ class EmbeddedStore(MetadataStore):
             self._wake_up()
         return session_id
 
+    def ping(self, timeout_ms: float) -> None:
+        """Whether the file can be written.  A read would not show it: no program that has locked the file holds it up."""
+        if self._is_away:
+            timeout_ms = min(timeout_ms, _WAIT_SLICE_MS)
+        if not self._lock.acquire(timeout=timeout_ms / 1000):
+            self._is_away = True  # the call that has the lock gives up at the end of a slice
+            raise ConnectionLost(f"{self.path}: another call waits for the file")
+        try:
+            with self._errors(), self._brief_wait(timeout_ms) as wait, self._session():
+                self._begin()
+                self._db.execute("ROLLBACK")
+            if wait.is_busy:
+                raise ConnectionLost(f"{self.path} is locked")
+        except ConnectionLost:
+            self._is_away = True
+            self._db.execute(f"PRAGMA busy_timeout={_WAIT_SLICE_MS}")
+            raise
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
         """Close the file.  In a forked child nothing: SQLite's locks and log belong to the parent."""
         self._close(ends_session=True)
@@ -473,7 +499,7 @@ class EmbeddedStore(MetadataStore):
         rows = 1
         with self._brief_wait() as wait:
             if self._session_id is None:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._begin()
                 self._db.execute("ROLLBACK")
             else:
                 # A heartbeat that is lost in a power failure does no harm.
@@ -607,11 +633,12 @@ class EmbeddedStore(MetadataStore):
             )
 
     @contextmanager
-    def _brief_wait(self) -> Iterator[_Wait]:
+    def _brief_wait(self, timeout_ms: float | None = None) -> Iterator[_Wait]:
         """Wait for other programs only for a moment.  is_busy: the file was locked for longer, and nothing was done."""
         wait = _Wait()
-        timeout_ms = min(self._busy_timeout_ms, _POLL_BUSY_TIMEOUT_MS, self._session_timeout_ms // 6)
-        self._db.execute(f"PRAGMA busy_timeout={int(timeout_ms)}")
+        if timeout_ms is None:
+            timeout_ms = min(self._busy_timeout_ms, _POLL_BUSY_TIMEOUT_MS, self._session_timeout_ms // 6)
+        self._set_wait(timeout_ms)
         try:
             yield wait
         except sqlite3.OperationalError as error:
@@ -619,12 +646,34 @@ class EmbeddedStore(MetadataStore):
                 raise
             wait.is_busy = True
         finally:
-            self._db.execute(f"PRAGMA busy_timeout={self._busy_timeout_ms}")
+            self._set_wait(self._busy_timeout_ms)
+
+    def _set_wait(self, timeout_ms: float) -> None:
+        self._wait_ms = timeout_ms
+        if self._is_away:
+            timeout_ms = min(timeout_ms, _WAIT_SLICE_MS)
+        self._db.execute(f"PRAGMA busy_timeout={int(timeout_ms)}")
+
+    def _begin(self) -> None:
+        """Begin a transaction that writes.  IMMEDIATE: a reader that later wants to write could not wait for another
+        process's writer."""
+        left_ms = self._wait_ms
+        self._db.execute(f"PRAGMA busy_timeout={int(min(left_ms, _WAIT_SLICE_MS))}")
+        while True:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                break
+            except sqlite3.OperationalError as error:
+                left_ms -= _WAIT_SLICE_MS
+                if _primary_code(error) != sqlite3.SQLITE_BUSY or left_ms <= 0 or self._is_away:
+                    self._set_wait(self._wait_ms)
+                    raise
+        self._is_away = False
+        self._set_wait(self._wait_ms)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        # IMMEDIATE: a reader that later wants to write could not wait for another process's writer.
-        self._db.execute("BEGIN IMMEDIATE")
+        self._begin()
         try:
             yield
             self._db.execute("COMMIT")

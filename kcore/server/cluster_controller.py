@@ -117,7 +117,11 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
             return False
         if attempt:
             backoff_ms = config["controlled.shutdown.retry.backoff.ms"]
-            time.sleep(min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS) if member.is_store_away else backoff_ms)
+            if member.is_store_away:
+                backoff_ms = min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS)
+                if time.hi_res_clock_ms() + backoff_ms >= give_up_ms:
+                    break
+            time.sleep(backoff_ms)
         timeout_ms = config["controller.socket.timeout.ms"]
         if member.is_store_away:
             timeout_ms = min(timeout_ms, give_up_ms - time.hi_res_clock_ms())

@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -20,9 +22,11 @@ from kcore.metadata.store import (
     NewerSchema,
     SessionEvent,
     SessionExpired,
+    StoreClosed,
     StoreError,
     StoreFileGone,
 )
+from tests.unit.metadata.zookeeper_sessions import wait_until
 
 TIMEOUT_MS = 3000
 
@@ -157,6 +161,81 @@ def test_a_store_that_is_closed_while_it_is_locked_leaves_its_session_to_the_oth
     assert other.get("/e") is not None
     pass_time(clock, 2 * TIMEOUT_MS, other)
     assert other.get("/e") is None
+
+
+#: Beyond the deadline of a test, and not so long that a failed one does not end.
+LONG_MS = 180_000
+
+
+def ends_within_a_minute(call):
+    """What it raises, or None."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(call).exception(60)
+
+
+def test_once_a_ping_has_failed_no_call_waits_until_the_file_can_be_written_again(path):
+    with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=LONG_MS)) as store:
+        store.create("/e", ephemeral=True)
+        store.ping(1)
+        with locked(path):
+            for call in (
+                lambda: store.ping(1),
+                lambda: store.ping(LONG_MS),
+                lambda: store.create("/a"),
+                store.new_session,
+            ):
+                assert isinstance(ends_within_a_minute(call), StoreError)
+            assert isinstance(ends_within_a_minute(lambda: store.delete("/e")), ConnectionLost)
+            assert store.get("/e") is not None and store.get("/a") is None
+        store.create("/a")
+        assert not store._is_away and store._pragma("busy_timeout") == LONG_MS == store._wait_ms
+        store.ping(1)
+    with pytest.raises(StoreClosed):
+        store.ping(1)
+
+
+def test_a_ping_ends_the_wait_of_the_call_that_has_the_store(path):
+    with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=LONG_MS)) as store:
+        with locked(path), ThreadPoolExecutor(1) as executor:
+            waits = executor.submit(store.create, "/a")
+            wait_until(lambda: store._db.execute("PRAGMA busy_timeout").fetchone() == (embedded_store._WAIT_SLICE_MS,))
+            with pytest.raises(ConnectionLost, match="another call waits"):
+                store.ping(1)
+            assert isinstance(waits.exception(60), ConnectionLost)
+        store.create("/a")
+        assert store._pragma("busy_timeout") == LONG_MS
+
+
+def test_a_call_waits_for_another_program_as_long_as_its_setting_says(path, monkeypatch):
+    """In slices, of which each one alone ends before the file is free."""
+    monkeypatch.setattr(embedded_store, "_WAIT_SLICE_MS", 1)
+    with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=LONG_MS)) as store:
+        attempts, execute = [], store._db.execute
+
+        class Counting:
+            def __getattr__(self, name):
+                return getattr(db, name)
+
+            def execute(self, statement, *arguments):
+                attempts.append(statement) if statement == "BEGIN IMMEDIATE" else None
+                return execute(statement, *arguments)
+
+        db, store._db = store._db, Counting()
+        with ThreadPoolExecutor(1) as executor:
+            with locked(path):
+                created = executor.submit(store.create, "/a")
+                wait_until(lambda: len(attempts) > 3)
+            assert created.result(60) == "/a"
+
+
+@pytest.mark.parametrize("busy_timeout_ms", [1, 260, 600])
+def test_a_call_gives_up_after_its_time(path, busy_timeout_ms):
+    with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=busy_timeout_ms)) as store, locked(path):
+        begin = time.monotonic()
+        with pytest.raises(ConnectionLost, match="locked"):
+            store.create("/a")
+        assert time.monotonic() - begin >= 0.9 * busy_timeout_ms / 1000
+        assert store._pragma("busy_timeout") == busy_timeout_ms
 
 
 def test_a_new_session_waits_for_a_file_that_is_locked(path, opened):

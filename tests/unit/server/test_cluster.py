@@ -1,10 +1,13 @@
 """Several brokers in this process: who is the controller, who leads, and what happens when one stops or fails."""
 
+import contextlib
 import logging
 import os
 import socket
+import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +16,7 @@ import kcore
 from kcore.common.time import MockTime
 from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, RequestTimedOut
 from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.server import cluster as cluster_module
 from kcore.server.cluster_controller import controlled_shutdown
 from kcore.server.cluster_member import ClusterMember
@@ -347,6 +351,18 @@ def test_a_cluster_whose_store_is_away_stops_and_says_so(tmp_path, caplog):
     assert any("stops without its metadata store" in message for message in messages)
 
 
+def test_a_member_whose_stores_file_is_locked_does_not_wait_for_it_with_each_write_of_its_stop(tmp_path, monkeypatch):
+    """It took a minute: a read of the file, as the store's ping was, is held up by no other program."""
+    monkeypatch.setitem(EmbeddedStore.__init__.__kwdefaults__, "busy_timeout_ms", 3 * 60_000)
+    path = str(tmp_path / "cluster.db")
+    broker = kcore.Broker(tmp_path / "data", store=f"sqlite:{path}", zookeeper_session_timeout_ms=LONG_MS).start()
+    await_true(lambda: broker.cluster_member.is_controller)
+    with ThreadPoolExecutor(1) as executor, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        executor.submit(broker.stop).result(DEADLINE_S)
+    assert was_clean_shutdown(str(tmp_path / "data"))
+
+
 def test_a_stop_that_the_others_do_not_notice_raises_after_a_deadline(monkeypatch):
     with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         with monkeypatch.context() as patch:
@@ -486,7 +502,9 @@ def test_without_the_store_a_controller_that_does_not_answer_is_waited_for_secon
     # It is asked first, once.
     member.find_store = lambda: setattr(member, "is_store_away", is_store_away)
     assert not controlled_shutdown(member, _Metadata(100, 1), KafkaConfig(), clock)
-    assert clock.hi_res_clock_ms() - start_ms == pytest.approx(took_ms, abs=1100)
+    assert clock.hi_res_clock_ms() - start_ms == pytest.approx(
+        took_ms, abs=10
+    )  # it does not pause after its time is over
 
 
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])
