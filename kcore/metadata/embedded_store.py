@@ -363,7 +363,7 @@ class EmbeddedStore(MetadataStore):
         return session_id
 
     def ping(self, timeout_ms: float) -> None:
-        """Whether the file can be written.  A read would not show it: no program that has locked the file holds it up."""
+        """Whether the file can be written.  A read does not show it: it goes on while a program has locked the file."""
         if self._is_away:
             timeout_ms = min(timeout_ms, _WAIT_SLICE_MS)
         if not self._lock.acquire(timeout=timeout_ms / 1000):

@@ -10,6 +10,7 @@ from functools import partial
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
 from kcore.controller.controller_context import LiveBroker
 from kcore.controller.controller_settings import ControllerSettings
@@ -21,7 +22,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.server.broker_parts import advertised
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.kafka_config import KafkaConfig
-from kcore.server.metadata_cache import MetadataCache
+from kcore.server.metadata_cache import MetadataCache, MetadataSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,21 @@ def elect_where_there_is_no_leader(controller: KafkaController) -> None:
     controller.put_call("UncleanLeaderElectionEnable", trigger_online, lambda result: None)
 
 
+def has_other_live_replica(snapshot: MetadataSnapshot, broker_id: int, topic_partition: TopicPartition) -> bool:
+    """Whether another replica may come into the ISR soon, and lead: its broker and its data directory are available.
+
+    True for a partition that the metadata do not have.
+    """
+    topic = snapshot.topic(topic_partition.topic)
+    info = topic.partitions.get(topic_partition.partition) if topic is not None else None
+    if info is None:
+        return True
+    return any(
+        replica != broker_id and replica not in info.offline_replicas and snapshot.broker(replica) is not None
+        for replica in info.replicas
+    )
+
+
 def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
@@ -101,8 +117,9 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
     the controller cannot reach it either, and then elects no leader, and does not answer while its calls of the store
     wait; but if the store is soon back, or only this broker cannot reach it, they work.
 
-    False where no other broker can lead: the broker is the last one, or the attempts are used up.  The others may
-    have stopped before the metadata say so; thus a warning comes only once the attempts are used up.
+    False where no other broker can lead: the broker is the last one, the partitions that it still leads have no other
+    replica on a live broker, or the attempts are used up.  The others may have stopped before the metadata say so; thus
+    a warning comes only once the attempts are used up.
     Source: KafkaServer.controlledShutdown, Kafka 3.9.
     """
     if not config["controlled.shutdown.enable"]:
@@ -158,6 +175,11 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
             for_code(reply.error_code).__name__ if reply.error_code != NONE else "done",
             len(reply.remaining_partitions),
         )
+        remaining = [TopicPartition(each.topic_name, each.partition_index) for each in reply.remaining_partitions]
+        if reply.error_code == NONE and not any(
+            has_other_live_replica(metadata_cache.snapshot, broker_id, tp) for tp in remaining
+        ):
+            return False
     if failure is not None:
         logger.warning("broker %d stops without a controlled shutdown: %s", broker_id, failure)
     return False

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 
@@ -17,11 +18,13 @@ from kcore.common.time import MockTime
 from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, RequestTimedOut
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
 from kcore.server import cluster as cluster_module
 from kcore.server.cluster_controller import controlled_shutdown
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.kafka_config import KafkaConfig
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, PartitionInfo, TopicInfo
 from tests.cluster_sessions import LONG_MS, kill, short_session
 
 DEADLINE_S = 60
@@ -505,6 +508,45 @@ def test_without_the_store_a_controller_that_does_not_answer_is_waited_for_secon
     assert clock.hi_res_clock_ms() - start_ms == pytest.approx(
         took_ms, abs=10
     )  # it does not pause after its time is over
+
+
+class _AnsweringSender:
+    """Of a controller that finds no other leader for partition 0 of "t"."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def api_versions(self):
+        return {ApiKey.CONTROLLED_SHUTDOWN: (0, 3)}
+
+    def send(self, request, version):
+        return ControlledShutdownResponse(remaining_partitions=[RemainingPartition(topic_name="t", partition_index=0)])
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("replicas", "offline", "took_ms"),
+    [
+        pytest.param([(0, 2)], (), 0, id="the other replica's broker is not alive"),
+        pytest.param([(0, 1)], (1,), 0, id="the other replica's directory has failed"),
+        pytest.param([(0, 1)], (), 15_000, id="the other replica may come into the ISR"),
+        pytest.param([(0, 2, 1)], (), 15_000, id="one of the other replicas may"),
+        pytest.param([], (), 15_000, id="the metadata do not have the partition yet"),
+    ],
+)
+def test_a_controlled_shutdown_is_tried_again_only_where_another_replica_may_come_into_the_isr(
+    monkeypatch, replicas, offline, took_ms
+):
+    monkeypatch.setattr("kcore.server.cluster_controller.BlockingSender", _AnsweringSender)
+    clock, metadata = MockTime(), _Metadata(100, 1)
+    partitions = {number: PartitionInfo(0, 5, all_of_it, (0,), offline) for number, all_of_it in enumerate(replicas)}
+    topic = TopicInfo("t", UUID(int=1), partitions)
+    metadata._with_controller = metadata._with_controller.with_topics([topic])
+    start_ms = clock.hi_res_clock_ms()
+    assert not controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == took_ms
 
 
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])

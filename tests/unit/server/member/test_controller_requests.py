@@ -567,3 +567,20 @@ def test_a_controlled_shutdown_is_answered_with_the_controllers_result(broker, c
     response = client.ask(ControlledShutdownRequest(broker_id=2), version)
     assert (response.error_code, response.remaining_partitions) == (errors.StaleBrokerEpoch.code, [])
     assert active.shutdowns == [(1, epoch), (2, -1)]
+
+
+def test_a_broker_that_stops_does_not_follow_the_new_leaders_of_what_it_has_led(broker, controller, monkeypatch):
+    """It would come into their ISRs again, and after its end each produce with acks=all would wait for it."""
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
+    controller.leader_and_isr({"t": [controller.state(isr=(1, 2), replicas=(1, 2))]})
+    seen = []
+
+    def hand_over(*args):
+        state = controller.state(leader=2, leader_epoch=1, isr=(2,), replicas=(1, 2))
+        controller.leader_and_isr({"t": [state]})
+        seen.append((partition(broker).is_leader, list(broker.replica_manager.fetchers.states())))
+
+    broker.cluster_member.controller = ActiveController()
+    monkeypatch.setattr("kcore.server.cluster_parts.controlled_shutdown", hand_over)
+    broker.stop()
+    assert seen == [(False, [])]
