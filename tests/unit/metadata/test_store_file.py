@@ -129,6 +129,50 @@ def test_an_observer_that_stood_still_ends_no_session_with_its_first_poll(opened
     assert alive.get("/alive") is not None
 
 
+def test_polls_that_failed_count_as_no_silence_of_other_sessions(path, opened):
+    """Whether these have beaten meanwhile, the observer could not see."""
+    clock = MockTime()
+    alive, observer = opened(clock), opened(clock)
+    alive.create("/alive", ephemeral=True)
+    observer.poll()
+    for _ in range(3):
+        clock.sleep(TIMEOUT_MS / 2)
+        os.rename(path, path + ".aside")
+        with pytest.raises(StoreFileGone):
+            observer.poll()
+        os.rename(path + ".aside", path)
+        clock.sleep(TIMEOUT_MS / 2)
+        observer.poll()
+    assert observer.get("/alive") is not None
+
+
+def test_a_session_that_beats_just_before_it_would_be_ended_lives_on(path, opened):
+    """The observer has read the sessions, and gets the lock only after the heartbeat."""
+    clock, beats = MockTime(), []
+    late, observer = opened(clock), opened(clock)
+    late.create("/late", ephemeral=True)
+    observer.poll()
+    transaction = observer._transaction
+
+    @contextlib.contextmanager
+    def after_a_heartbeat():
+        late.poll()
+        beats.append(clock.hi_res_clock_ms())
+        with transaction():
+            yield
+
+    observer._transaction = after_a_heartbeat
+    for _ in range(8):
+        clock.sleep(TIMEOUT_MS / 6)
+        observer.poll()
+    assert len(beats) == 1 and observer.get("/late") is not None
+    observer._transaction = transaction
+    for _ in range(8):
+        clock.sleep(TIMEOUT_MS / 6)
+        observer.poll()
+    assert observer.get("/late") is None
+
+
 def test_a_file_that_is_deleted_or_replaced_is_named_and_the_store_is_away_until_it_is_back(path, opened, tmp_path):
     clock, events = MockTime(), []
     store = opened(clock)

@@ -34,6 +34,7 @@ from kcore.metadata.store import (
     SessionEvent,
     SessionExpired,
     SetData,
+    StoreClosed,
     StoreError,
     WatchEvent,
 )
@@ -378,6 +379,30 @@ def test_a_change_that_meets_the_comparison_after_a_reconnection_calls_a_watch_o
     assert events == [WatchEvent(EventType.CHANGED, "/n")]
 
 
+def test_a_watch_whose_read_was_answered_just_before_the_connection_was_replaced_is_called(
+    own_server, opened, monkeypatch
+):
+    """The server forgot it with the connection, and the client had not yet noted that it must be left again."""
+    store, other = opened(f"{own_server.address}/replaced"), opened(f"{own_server.address}/replaced")
+    store.create("/n")
+    events, keep = [], Watcher.keep
+
+    def keep_with_the_next_connection(watcher, state):
+        monkeypatch.setattr(Watcher, "keep", keep)
+        connections = store._session.connections
+        store._session.client.handler.break_connection()
+        wait_until(lambda: store._session.connections > connections and store.get("/n") is not None)
+        deliver_all(store)
+        keep(watcher, state)
+
+    monkeypatch.setattr(Watcher, "keep", keep_with_the_next_connection)
+    store.get("/n", events.append)
+    deliver_all(store)
+    other.set("/n", b"1")
+    deliver_all(store)
+    assert events == [WatchEvent(EventType.CHANGED, "/n")]
+
+
 def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_happened(own_server, opened):
     # The connection is lost after two thirds of it; the server runs again before it is over.
     store = opened(f"{own_server.address}/late", 15_000)
@@ -503,6 +528,26 @@ def test_a_new_session_waits_for_a_server(own_server, opened, monkeypatch):
     own_server.start()
     wait_until(store.new_session)
     assert answers(store)
+
+
+def test_a_session_that_begins_while_its_store_is_closed_ends_with_it(zookeeper, opened, monkeypatch):
+    store = opened(zookeeper)
+    expire(store)
+    start, begun = Session.start, []
+
+    def start_and_close_the_store(session, timeout_ms):
+        begun.append(session)
+        has_begun = start(session, timeout_ms)
+        store.close()
+        return has_begun
+
+    monkeypatch.setattr(Session, "start", start_and_close_the_store)
+    try:
+        with pytest.raises(StoreClosed):
+            store.new_session()
+        assert not begun[0].client.connected
+    finally:
+        begun[0].close()
 
 
 def test_an_abandoned_session_lives_for_its_timeout(zookeeper, opened):
