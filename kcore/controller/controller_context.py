@@ -124,6 +124,8 @@ class ControllerContext:
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         #: Broker -> partitions whose log it could not open.
         self.offline_dirs: dict[int, set[TopicPartition]] = {}
+        #: Broker -> partitions to which it cannot append because its disk is full.
+        self.full_disks: dict[int, frozenset[TopicPartition]] = {}
         self.partition_states: dict[TopicPartition, PartitionState] = {}
         self.replica_states: dict[PartitionReplica, ReplicaState] = {}
         self.topics_to_delete: set[str] = set()
@@ -227,6 +229,10 @@ class ControllerContext:
             for replica in replicas
             if self.is_online(replica, topic_partition, include_shutting_down=include_shutting_down)
         ]
+
+    def without_room(self, topic_partition: TopicPartition) -> set[int]:
+        """The brokers that cannot append to the partition because their disk is full."""
+        return {broker_id for broker_id, partitions in self.full_disks.items() if topic_partition in partitions}
 
     # -- states -----------------------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ class ControllerStore:
             znodes.DELETE_TOPICS,
             znodes.ISR_CHANGE_NOTIFICATION,
             znodes.LOG_DIR_EVENT_NOTIFICATION,
+            znodes.FULL_DISKS,
         ):
             self._store.ensure_path(path)
         if self._store.get(znodes.CONTROLLER_EPOCH) is None:
@@ -274,6 +275,17 @@ class ControllerStore:
         bodies = self._bodies(znodes.LOG_DIR_EVENT_NOTIFICATION, names)
         events = (_decoded(znodes.decode_log_dir_event, body, "a log directory's failure") for body in bodies)
         return {broker_id for broker_id in events if broker_id is not None}
+
+    def full_disks(self, watch: Watch) -> dict[int, frozenset[TopicPartition]]:
+        """Broker -> partitions to which it cannot append; the watch is called when one of the nodes changes."""
+        full: dict[int, frozenset[TopicPartition]] = {}
+        paths = [f"{znodes.FULL_DISKS}/{name}" for name in self._store.children(znodes.FULL_DISKS, watch)]
+        for path, node in zip(paths, self._store.get_many(paths, [watch] * len(paths)), strict=True):
+            broker_id = znodes.broker_id_of(path.rpartition("/")[2])
+            decoded = _decoded(znodes.decode_partitions, node.data, path) if node is not None else None
+            if broker_id is not None and decoded:
+                full[broker_id] = frozenset(decoded)
+        return full
 
     def _bodies(self, parent: str, names: Iterable[str]) -> Iterable[bytes]:
         nodes = self._store.get_many([f"{parent}/{name}" for name in names])

@@ -36,6 +36,7 @@ class ElectionStrategy(enum.Enum):
     REASSIGNMENT = "reassignment"
     PREFERRED = "preferred"
     CONTROLLED_SHUTDOWN = "controlled shutdown"
+    FULL_DISK = "full disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,19 @@ def controlled_shutdown_election(
     if election is None:
         return None
     return replace(election, isr=tuple(member for member in isr if member not in shutting_down))
+
+
+def full_disk_election(
+    replicas: Sequence[int], isr: Collection[int], live: Collection[int], without_room: Collection[int]
+) -> Election | None:
+    """Of a partition whose leader's disk is full: one whose disk is not.  The old leader stays in the ISR; it leaves
+    like any other follower that does not keep up.  Not in Kafka."""
+    return _first_in_sync([replica for replica in replicas if replica not in without_room], isr, live)
+
+
+def with_room_first(replicas: Sequence[int], without_room: Collection[int]) -> list[int]:
+    """The same replicas, those whose disk is full after the others."""
+    return sorted(replicas, key=lambda replica: replica in without_room)
 
 
 def without_replica(state: LeaderAndIsr, replica: int, assigned: Collection[int]) -> LeaderAndIsr:

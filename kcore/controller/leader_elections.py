@@ -131,7 +131,14 @@ class LeaderElections:
             lost = [tp for tp in topic_partitions if context.leadership[tp].leader != broker_id]
             if len(lost) * 100 <= len(topic_partitions) * allowed_percentage:
                 continue
+            # A broker whose disk is full would ask for another leader again.
             stored = self._store.states(
-                [tp for tp in lost if context.is_online(broker_id, tp) and tp not in context.being_reassigned]
+                [
+                    tp
+                    for tp in lost
+                    if context.is_online(broker_id, tp)
+                    and tp not in context.being_reassigned
+                    and tp not in context.full_disks.get(broker_id, ())
+                ]
             )
             self.elect(ElectionType.PREFERRED, [tp for tp, state in stored.items() if broker_id in state.isr])

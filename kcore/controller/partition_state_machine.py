@@ -21,10 +21,12 @@ from kcore.controller.election import (
     ElectionStrategy,
     LeaderAndIsr,
     controlled_shutdown_election,
+    full_disk_election,
     initial_election,
     offline_election,
     preferred_election,
     reassignment_election,
+    with_room_first,
 )
 from kcore.errors import KafkaError
 from kcore.metadata.store import BadVersion, NodeExists
@@ -112,7 +114,9 @@ class PartitionStateMachine:
         if failed:
             # It is normal that no other broker can lead the partitions of the last broker that stops.
             leadership, stopped = self._context.leadership, self._context.stopped
-            is_expected = strategy is ElectionStrategy.CONTROLLED_SHUTDOWN or all(
+            # Nor that no other disk has room: the broker asks again.
+            may_fail = (ElectionStrategy.CONTROLLED_SHUTDOWN, ElectionStrategy.FULL_DISK)
+            is_expected = strategy in may_fail or all(
                 tp in leadership and stopped.issuperset(leadership[tp].isr) for tp in failed
             )
             level = logging.INFO if is_expected else logging.WARNING
@@ -227,17 +231,21 @@ class PartitionStateMachine:
             raise StateChangeFailed(f"controller epoch {state.controller_epoch} is stored, ours is {context.epoch}")
         assignment = context.assignments[tp]
         live = context.online_replicas(assignment.replicas, tp)
+        without_room = context.without_room(tp) if context.full_disks else set()
+        in_order = with_room_first(assignment.replicas, without_room)
         election: Election | None
         if strategy is ElectionStrategy.OFFLINE:
             is_unclean_allowed = not set(live) & set(state.isr) and (unclean or is_unclean_enabled(tp.topic))
-            election = offline_election(assignment.replicas, state.isr, live, is_unclean_allowed)
+            election = offline_election(in_order, state.isr, live, is_unclean_allowed)
         elif strategy is ElectionStrategy.REASSIGNMENT:
             election = reassignment_election(assignment.target, state.isr, live)
         elif strategy is ElectionStrategy.PREFERRED:
             election = preferred_election(assignment.replicas, state.isr, live)
+        elif strategy is ElectionStrategy.FULL_DISK:
+            election = full_disk_election(assignment.replicas, state.isr, live, without_room)
         else:
             live = context.online_replicas(assignment.replicas, tp, include_shutting_down=True)
-            election = controlled_shutdown_election(assignment.replicas, state.isr, live, context.shutting_down)
+            election = controlled_shutdown_election(in_order, state.isr, live, context.shutting_down)
         if election is None:
             if strategy is ElectionStrategy.PREFERRED:
                 raise StateChangeFailed(

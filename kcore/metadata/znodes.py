@@ -43,6 +43,8 @@ ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
 LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 #: A path that Kafka does not have: deletions of topics that have begun, by topic id.
 TOPIC_DELETIONS = "/kcore/topic_deletions"
+#: Another one: ephemeral nodes of brokers, with the partitions to which they cannot append because a disk is full.
+FULL_DISKS = "/kcore/full_disks"
 #: Kafka's orders to delete a topic, by its name; their bodies are empty.  Before TOPIC_DELETIONS, brokers noted here
 #: what they were deleting, with the topic id as the body.
 DELETE_TOPICS = "/admin/delete_topics"
@@ -78,6 +80,11 @@ def broker_config(entity: str) -> str:
 def topic_deletion(topic_id: UUID) -> str:
     """Here from the deletion of a topic's nodes until its directories are deleted too; with encode_deletion()."""
     return f"{TOPIC_DELETIONS}/{id_to_string(topic_id)}"
+
+
+def full_disk(broker: int) -> str:
+    """With encode_partitions()."""
+    return f"{FULL_DISKS}/{broker}"
 
 
 def broker_id(number: int) -> str:
@@ -285,7 +292,7 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_partitions(topic_partitions: Iterable[TopicPartition]) -> bytes:
-    """The body of an ISR change notification, and of an order to elect the preferred leaders."""
+    """The body of an ISR change notification, an order to elect the preferred leaders, and a node of FULL_DISKS."""
     return _encode({"version": 1, "partitions": [{"topic": t, "partition": number} for t, number in topic_partitions]})
 
 

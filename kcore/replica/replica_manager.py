@@ -16,6 +16,7 @@ from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
+    DiskFull,
     FencedLeaderEpoch,
     InvalidProducerEpoch,
     InvalidRequiredAcks,
@@ -34,6 +35,7 @@ from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos, Run
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
+from kcore.replica.disk_full_refusals import DiskFullRefusals
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
 from kcore.replica.local_reads import read_partitions
@@ -108,6 +110,8 @@ class ReplicaManager:
         self._is_shutting_down = False
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
         self.meters = ReplicaMeters()
+        #: Appends that this broker refused as a leader because its disk is full.
+        self.disk_full_refusals = DiskFullRefusals(time, self.get_partition)
         #: Moves of logs between the data directories, and what these hold.
         self.log_dir_moves = ReplicaAlterLogDirsManager(
             log_manager, time, self.state_change_lock, self.get_partition, self.get_partition_or_exception
@@ -567,6 +571,8 @@ class ReplicaManager:
             if isinstance(failure, (InvalidProducerEpoch, OutOfOrderSequenceNumber)):
                 logger.info("%s", failure)  # the client may send the records again under another epoch
             self.meters.produce_refused(topic_partition.topic, failure, len(records))
+            if isinstance(failure, DiskFull) and partition is not None:
+                self.disk_full_refusals.note(partition)
             record_errors = getattr(error, "record_errors", None)
             if record_errors is None:
                 return ProducePartitionStatus(failure)

@@ -39,6 +39,7 @@ from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
+from kcore.server.leader_hand_over import LeaderHandOver
 from kcore.server.log_dir_notifications import LogDirNotifications
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.offline_replicas import OfflineReplicas, is_assigned
@@ -131,6 +132,9 @@ class ClusterMember:
         self._has_metadata = threading.Event()
         self._log_dir_notifications = LogDirNotifications(broker_id, store, scheduler)
         self._postponed = PostponedUpdates()
+        refusals = replica_manager.disk_full_refusals
+        self._leader_hand_over = LeaderHandOver(broker_id, store, scheduler, time, refusals)
+        refusals.on_needed = self._leader_hand_over.begin
         #: Replicas whose logs could not be opened.
         self.offline_replicas = OfflineReplicas(
             lambda tp, topic_id: is_assigned(metadata_cache.snapshot, broker_id, tp, topic_id),
@@ -178,7 +182,7 @@ class ClusterMember:
     def abandon(self) -> None:
         """Do nothing more, as a killed process; stop() then does nothing."""
         self._is_stopping = self._is_abandoned = True
-        self._log_dir_notifications.close()
+        self._close_parts()
         if self.controller is not None:
             self.controller.abandon()
 
@@ -187,7 +191,7 @@ class ClusterMember:
         if self._is_abandoned:
             return
         self._is_stopping = True
-        self._log_dir_notifications.close()
+        self._close_parts()
         self.find_store()
         if self.controller is not None:
             self.controller.shutdown()
@@ -198,6 +202,10 @@ class ClusterMember:
                 self._store.delete(path)
         except StoreError as error:
             logger.warning("broker %d could not be unregistered: %s", self.broker_id, error)
+
+    def _close_parts(self) -> None:
+        self._log_dir_notifications.close()
+        self._leader_hand_over.close()
 
     def find_store(self) -> None:
         """Before a stop: have a store that does not answer count as away now, instead of after two thirds of the
@@ -286,6 +294,7 @@ class ClusterMember:
         try:
             self._configs.load(self._config_changed)
             self._forget_deleted_topics()
+            self._leader_hand_over.session_began()
         except SessionExpired:
             return  # the next session reads it
         except StoreError as error:

@@ -18,6 +18,7 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
 from kcore.protocol.api_keys import INTER_BROKER, SUPPORTED, ApiKey
 from kcore.protocol.headers import encode_request_header
 from kcore.protocol.messages import fetch as f
@@ -30,6 +31,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from kcore.replica import disk_full_refusals
 from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
@@ -484,6 +486,24 @@ def test_the_controller_is_notified_when_a_log_can_be_made_that_a_full_disk_had_
         response = controller.leader_and_isr({"t": states}, topic_ids={"t": TOPIC_ID})
         assert codes(response) == {(TOPIC_ID, 0): 0, (TOPIC_ID, 1): errors.StaleControllerEpoch.code}
         assert broker.produce("t", b"x", partition=0).offset == 0
+
+
+def test_a_broker_whose_disk_is_full_asks_for_another_leader_in_its_next_session_too(
+    tmp_path, tree, store, monkeypatch
+):
+    monkeypatch.setattr(disk_full_refusals, "HAND_OVER_AFTER_MS", 0)
+    path, reader = znodes.full_disk(1), MemoryStore(tree)
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        controller.leader_and_isr({"t": [controller.state()]}, topic_ids={"t": TOPIC_ID})
+        file.fail_next("pwrite", errno.ENOSPC, under=str(tmp_path / "t-0"), times=-1)
+        with pytest.raises(errors.KafkaStorageError):
+            broker.produce("t", b"x", partition=0)
+        wait_until(lambda: reader.get(path) is not None)
+        owner = reader.get(path).ephemeral_owner
+        tree.expire(store.session_id)
+        wait_until(lambda: (node := reader.get(path)) is not None and node.ephemeral_owner != owner)
+        assert znodes.decode_partitions(reader.get(path).data) == [T0]
 
 
 @pytest.mark.parametrize("api_key", INTER_BROKER, ids=lambda key: key.name)
