@@ -347,6 +347,14 @@ class EmbeddedStore(MetadataStore):
         with self._session():
             return self._open_session()
 
+    @property
+    def is_session_certain(self) -> bool:
+        # Without the lock, which others may hold for as long as the file is locked.
+        if self._has_expired:
+            return False
+        silent_ms = self._time.hi_res_clock_ms() - self._last_heartbeat_ms
+        return self._session_id is None or silent_ms < self._session_timeout_ms
+
     def add_session_listener(self, listener: SessionListener) -> None:
         with self._lock:
             self._listeners.append(listener)

@@ -168,6 +168,10 @@ class MemoryStore(MetadataStore):
     def session_id(self) -> int:
         return self._session_id
 
+    @property
+    def is_session_certain(self) -> bool:
+        return not self._has_expired
+
     def add_session_listener(self, listener: SessionListener) -> None:
         with self.tree.lock:
             self._listeners.append(listener)

@@ -281,6 +281,12 @@ class MetadataStore(ABC):
     def session_id(self) -> int:
         """The ephemeral_owner of what this session creates; never 0."""
 
+    @property
+    def is_session_certain(self) -> bool:
+        """False once the store may have ended the session: it has expired, or this client's clock says that its last
+        heartbeat is older than its timeout, because the process stood still, say.  Asks nobody and does not wait."""
+        return True
+
     @abstractmethod
     def add_session_listener(self, listener: SessionListener) -> None:
         """Have listener(event) called for each change of the session's state, as watches are called."""

@@ -37,6 +37,7 @@ from kcore.metadata.store import (
     WatchEvent,
 )
 from kcore.metadata.watch_table import deliver, event_between
+from kcore.metadata.zookeeper_heartbeats import Heartbeats
 from kcore.metadata.zookeeper_reads import MultiRead
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ class Session:
         self.session_id = 0
         self.has_expired = False
         self._timeout_s = timeout_ms / 1000
+        self.heartbeats = Heartbeats(client, timeout_ms)
         self._events = events
         self._notify = notify
         self._lock = threading.Lock()
@@ -226,6 +228,7 @@ class Session:
                 raise SessionExpired(f"session {self.session_id}")
             if not self._is_connected:
                 raise ConnectionLost(f"session {self.session_id} is suspended")
+        begin_ms = self.heartbeats.now_ms()
         pending = [start() for start in starts]
         # They come in order: this thread is woken once, not for each.
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
@@ -238,6 +241,8 @@ class Session:
                 if expected is None or not isinstance(error, expected):
                     raise
                 answers.append(error)
+        if answers:
+            self.heartbeats.answered(begin_ms)
         return answers
 
     def _answer(self, pending: Any, timeout_s: float) -> Any:

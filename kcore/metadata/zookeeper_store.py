@@ -332,6 +332,11 @@ class ZookeeperStore(MetadataStore):
     def session_id(self) -> int:
         return self._session.session_id
 
+    @property
+    def is_session_certain(self) -> bool:
+        session = self._session
+        return not session.has_expired and session.heartbeats.is_recent
+
     def add_session_listener(self, listener: SessionListener) -> None:
         with self._lock:
             self._listeners.append(listener)

@@ -53,6 +53,7 @@ from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import KafkaConfig
+from kcore.server.leadership_certainty import LeadershipCertainty
 from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache
 from kcore.server.monitor_socket import start_monitor
@@ -215,7 +216,9 @@ class Broker:
         self._bind_listeners(background)
         write_identity(working, self.store, identity, is_member=self._is_member)
         group_config = self.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
-        self.group_coordinator = group_coordinator_of(group_config, self.replica_manager, background)
+        self._leadership = LeadershipCertainty(self.store)
+        is_certain = self._leadership if self._is_member else lambda: True
+        self.group_coordinator = group_coordinator_of(group_config, self.replica_manager, background, is_certain)
         self.group_coordinator.startup()
         self._parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
@@ -606,6 +609,7 @@ class Broker:
             group_coordinator=self.group_coordinator,
             admin_manager=self.admin_manager,
             topic_configs=topic_configs,
+            leadership=self._leadership,
         )
         retry = self.cluster_member.offline_replicas.retry
         background.disk_scheduler.schedule("kcore-offline-replicas", retry, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS)

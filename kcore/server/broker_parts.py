@@ -240,7 +240,7 @@ def replication_quotas_of(
 
 
 def group_coordinator_of(
-    config: GroupConfig, replica_manager: ReplicaManager, background: Background
+    config: GroupConfig, replica_manager: ReplicaManager, background: Background, is_certain: Callable[[], bool]
 ) -> GroupCoordinator:
     return GroupCoordinator(
         replica_manager.broker_id,
@@ -250,6 +250,7 @@ def group_coordinator_of(
         background.clock_scheduler,
         background.timer,
         disk_scheduler=background.disk_scheduler,
+        is_certain=is_certain,
     )
 
 

@@ -40,6 +40,7 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
 from kcore.server.leader_hand_over import LeaderHandOver
+from kcore.server.leadership_certainty import LeadershipCertainty
 from kcore.server.log_dir_notifications import LogDirNotifications
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.offline_replicas import OfflineReplicas, is_assigned
@@ -105,6 +106,7 @@ class ClusterMember:
         group_coordinator: GroupCoordinator,
         admin_manager: AdminManager,
         topic_configs: TopicConfigs,
+        leadership: LeadershipCertainty,
         registration_timeout_ms: float | None = None,
     ) -> None:
         self.broker_id = broker_id
@@ -116,6 +118,7 @@ class ClusterMember:
         self.hands_over = True
         #: Whether the connection to the store is lost, as far as this broker knows.
         self.is_store_away = False
+        self.leadership = leadership
         self._store = store
         self._scheduler = scheduler
         self._time = time
@@ -255,8 +258,10 @@ class ClusterMember:
     def _session_changed(self, event: SessionEvent) -> None:
         # On a thread of the store, which must go on: it delivers the watches.
         self.is_store_away = event is SessionEvent.SUSPENDED
-        if event is SessionEvent.EXPIRED and self.controller is None:
-            self._scheduler.schedule("new-session", self._begin_session)
+        if event is SessionEvent.EXPIRED:
+            self.leadership.session_ended(self.broker_epoch)
+            if self.controller is None:
+                self._scheduler.schedule("new-session", self._begin_session)
 
     def _begin_session(self) -> None:
         if self._is_stopping:

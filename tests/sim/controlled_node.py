@@ -29,6 +29,7 @@ from kcore.server.cluster_member import ClusterMember, OnControlledShutdown
 from kcore.server.handlers.leader_and_isr import Handler as LeaderAndIsrHandler
 from kcore.server.handlers.stop_replica import Handler as StopReplicaHandler
 from kcore.server.handlers.update_metadata import Handler as UpdateMetadataHandler
+from kcore.server.leadership_certainty import LeadershipCertainty
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.topic_adoption import TopicAdoption
@@ -181,9 +182,12 @@ class ControlledNode(Node):
             metadata_cache=self.metadata_cache,
             replica_manager=self.replica_manager,
             log_manager=self.log_manager,
-            group_coordinator=SimpleNamespace(handle_deleted_partitions=lambda partitions: None),
+            group_coordinator=SimpleNamespace(
+                handle_deleted_partitions=lambda partitions: None, handle_lost_partitions=lambda partitions: None
+            ),
             admin_manager=SimpleNamespace(metadata_changed=lambda: None),
             topic_configs=TopicConfigs(),
+            leadership=LeadershipCertainty(session),
         )
         self.controller = KafkaController(
             broker_id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupState
+from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.errors import (
     NONE,
@@ -110,8 +110,15 @@ class GroupAdmin:
         """Remove groups that have no members, with all their offsets; an error code for each."""
         return {group_id: self._delete_group(group_id) for group_id in group_ids}
 
+    def _find_to_delete(self, group_id: str, *, empty_id_allowed: bool = False) -> tuple[int, GroupMetadata | None]:
+        """GroupMetadataManager.find_group(); NOT_COORDINATOR while another coordinator may have the group, where it
+        would not be deleted."""
+        if not self._manager.is_certain():
+            return NotCoordinator.code, None
+        return self._manager.find_group(group_id, empty_id_allowed=empty_id_allowed)
+
     def _delete_group(self, group_id: str) -> int:
-        error_code, group = self._manager.find_group(group_id, empty_id_allowed=True)
+        error_code, group = self._find_to_delete(group_id, empty_id_allowed=True)
         if group is None:
             return error_code or GroupIdNotFound.code
         with group:
@@ -129,7 +136,7 @@ class GroupAdmin:
         self, group_id: str, topic_partitions: Iterable[TopicPartition]
     ) -> tuple[int, dict[TopicPartition, int]]:
         """(error code of the group, error code of each partition); a topic that a member consumes keeps its offsets."""
-        error_code, group = self._manager.find_group(group_id)
+        error_code, group = self._find_to_delete(group_id)
         if group is None:
             return error_code or GroupIdNotFound.code, {}
         with group:

@@ -82,6 +82,10 @@ class GroupCoordinator:
     completed what they waited for.  Methods that can be answered at once return their answer.  Error codes are Kafka's
     numbers, 0 for success.
     scheduler: for expirations.  disk_scheduler: for loading offsets; the same if None.
+    is_certain: False while another broker may coordinate the same groups, of which this one has not heard.  Then
+    OffsetFetch and deletions answer NOT_COORDINATOR, and so does what would be FENCED_INSTANCE_ID, at which a client
+    ends.  All else goes on, so that consumers that run do not stop when the store is away: a commit has to reach the
+    replicas, and a wrong UNKNOWN_MEMBER_ID or heartbeat costs a rebalance.
     Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
     """
 
@@ -96,10 +100,13 @@ class GroupCoordinator:
         random: Random = SYSTEM_RANDOM,
         *,
         disk_scheduler: Scheduler | None = None,
+        is_certain: Callable[[], bool] = lambda: True,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
-        self.manager = GroupMetadataManager(config, replica_manager, scheduler, time, disk_scheduler or scheduler)
+        self.manager = GroupMetadataManager(
+            config, replica_manager, scheduler, time, disk_scheduler or scheduler, is_certain
+        )
         self._time = time
         self._timer = timer
         self._random = random
@@ -241,7 +248,7 @@ class GroupCoordinator:
                 return UnknownMemberId.code
             self._add_member_and_rebalance(group, joining, callback, reason)
             return NONE
-        error_code = _validate_current_member(group, member_id, joining.group_instance_id)
+        error_code = self._validate_current_member(group, member_id, joining.group_instance_id)
         if error_code:
             return error_code
         if group.state is GroupState.EMPTY:
@@ -498,7 +505,7 @@ class GroupCoordinator:
         protocol_name: str | None,
         group_instance_id: str | None,
     ) -> int:
-        error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+        error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
         if error_code:
             return error_code
         if (protocol_type is not None and protocol_type != group.protocol_type) or (
@@ -578,7 +585,7 @@ class GroupCoordinator:
         if group is None:
             return UnknownMemberId.code
         with group:
-            error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+            error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
             if error_code:
                 return error_code
             if group.state is GroupState.EMPTY:
@@ -648,7 +655,7 @@ class GroupCoordinator:
             self._maybe_complete_join(group)
             return NONE
         else:
-            error_code = _validate_current_member(group, member_id, instance_id)
+            error_code = self._validate_current_member(group, member_id, instance_id)
             if error_code:
                 return error_code
         self._remove_member(
@@ -696,9 +703,8 @@ class GroupCoordinator:
                 self._reset_session(group, member)
             self.manager.store_offsets(group, offsets, callback)
 
-    @staticmethod
     def _validate_offset_commit(
-        group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
+        self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> int:
         if group.state is GroupState.DEAD:
             return CoordinatorNotAvailable.code
@@ -706,7 +712,7 @@ class GroupCoordinator:
             return NONE
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
             return UnknownMemberId.code
-        error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+        error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
         if not error_code and group.state is GroupState.COMPLETING_REBALANCE:
             return RebalanceInProgress.code
         return error_code
@@ -751,24 +757,22 @@ class GroupCoordinator:
             if member.heartbeat_task is not None:
                 member.heartbeat_task.cancel()
 
+    def _validate_current_member(self, group: GroupMetadata, member_id: str, group_instance_id: str | None) -> int:
+        """FENCED_INSTANCE_ID if another member has the instance id, UNKNOWN_MEMBER_ID if either id is not known."""
+        if group_instance_id is not None:
+            current = group.static_members.get(group_instance_id)
+            if current is None:
+                return UnknownMemberId.code
+            if current != member_id:
+                return FencedInstanceId.code if self.manager.is_certain() else NotCoordinator.code
+        return NONE if member_id in group.members else UnknownMemberId.code
 
-def _validate_current_member(group: GroupMetadata, member_id: str, group_instance_id: str | None) -> int:
-    """FENCED_INSTANCE_ID if another member holds the instance id, UNKNOWN_MEMBER_ID if either id is not known."""
-    if group_instance_id is not None:
-        current = group.static_members.get(group_instance_id)
-        if current is None:
-            return UnknownMemberId.code
-        if current != member_id:
-            return FencedInstanceId.code
-    return NONE if member_id in group.members else UnknownMemberId.code
-
-
-def _validate_member_of_generation(
-    group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
-) -> int:
-    if group.state is GroupState.DEAD:
-        return CoordinatorNotAvailable.code
-    error_code = _validate_current_member(group, member_id, group_instance_id)
-    if not error_code and generation_id != group.generation_id:
-        return IllegalGeneration.code
-    return error_code
+    def _validate_member_of_generation(
+        self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> int:
+        if group.state is GroupState.DEAD:
+            return CoordinatorNotAvailable.code
+        error_code = self._validate_current_member(group, member_id, group_instance_id)
+        if not error_code and generation_id != group.generation_id:
+            return IllegalGeneration.code
+        return error_code

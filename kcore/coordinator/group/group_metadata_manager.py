@@ -106,11 +106,14 @@ class GroupMetadataManager:
         scheduler: Scheduler,
         time: Time,
         disk_scheduler: Scheduler,
+        is_certain: Callable[[], bool],
     ) -> None:
         self._config = config
         self._replica_manager = replica_manager
         self._scheduler = scheduler
         self._disk_scheduler = disk_scheduler
+        #: Whether no other broker can coordinate the same groups by now.
+        self.is_certain = is_certain
         self._time = time
         self._groups: dict[str, GroupMetadata] = {}
         self._partition_lock = threading.Lock()
@@ -318,7 +321,16 @@ class GroupMetadataManager:
         """(error code of the group, committed offsets); of all partitions that have one for None.
 
         With require_stable a partition whose commit is on its way to the log answers UNSTABLE_OFFSET_COMMIT.
+        NOT_COORDINATOR, which makes every client try again, while another coordinator may have newer offsets.
         """
+        error_code, offsets = self._get_offsets(group_id, topic_partitions, require_stable)
+        if not error_code and not self.is_certain():  # now, after they were read: they were the group's last ones
+            return NotCoordinator.code, {}
+        return error_code, offsets
+
+    def _get_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
+    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
         error_code, group = self.find_group(group_id, empty_id_allowed=True)
         if error_code:
             return error_code, {}

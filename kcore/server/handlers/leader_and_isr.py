@@ -17,7 +17,7 @@ from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.cluster_member import ClusterMember
+from kcore.server.cluster_member import NO_BROKER_EPOCH, ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.partition_states import partition_states
 from kcore.server.request_context import RequestContext
@@ -37,6 +37,9 @@ class Handler:
             self._member.check_broker_epoch(body.broker_epoch)
             updates, errors = _updates(body)
             results = self._member.become_leader_or_follower(updates, body.controller_epoch)
+            # Versions before 2 have no broker epoch.
+            broker_epoch = body.broker_epoch if body.broker_epoch > NO_BROKER_EPOCH else self._member.broker_epoch
+            self._member.leadership.orders_carried_out(broker_epoch)
             _log_changes(updates, results, body)
         except ApiError as error:
             context.respond(LeaderAndIsrResponse(error_code=code_of(error)))

@@ -32,6 +32,30 @@ def store(tmp_path):
     store.close()
 
 
+def test_a_session_is_uncertain_once_its_last_heartbeat_is_older_than_its_timeout(tmp_path):
+    """As the process that stood still finds it, before it has called the store."""
+    clock = MockTime()
+    store = EmbeddedStore(str(tmp_path / FILE_NAME), time=clock, poll_interval_ms=None)
+    with contextlib.closing(store):
+        assert store.is_session_certain  # no row, so nobody can end it
+        store.create("/e", ephemeral=True)
+        clock.sleep(SESSION_TIMEOUT_MS - 1)
+        assert store.is_session_certain
+        clock.sleep(1)
+        assert not store.is_session_certain
+        store.get("/e")  # it is alive all the same; but what counts is what the others see
+        store.poll()
+        assert store.is_session_certain
+        with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as locking:
+            locking.execute("BEGIN IMMEDIATE")
+            clock.sleep(SESSION_TIMEOUT_MS)
+            store.poll()  # a heartbeat that could not be written is none
+            assert not store.is_session_certain
+            locking.execute("ROLLBACK")
+        store.poll()
+        assert store.is_session_certain
+
+
 def test_everything_is_there_after_reopening(tmp_path):
     path = str(tmp_path / FILE_NAME)
     store = EmbeddedStore(path)

@@ -620,7 +620,9 @@ def test_an_expired_session_loses_its_nodes_and_watches_and_its_listeners_are_ca
     world.deliver()
     assert seen_by_other == [WatchEvent(EventType.DELETED, "/e")]
     assert (events, session_events) == ([], [SessionEvent.EXPIRED])
+    assert other.is_session_certain and not store.is_session_certain
     assert store.new_session() != expired
+    assert store.is_session_certain
     store.create("/e", ephemeral=True)
     assert other.get("/e").ephemeral_owner == store.session_id
     world.deliver()
