@@ -52,6 +52,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 #: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
 WAIT_MS = 30_000
 _ANY_TOPIC = "any topic"
+_NEVER_AUTO_CREATED = (topic_names.TRANSACTION_STATE_TOPIC, topic_names.CLUSTER_METADATA_TOPIC)
 #: Topics of which is remembered why they could not be created automatically.
 _MAX_REFUSALS = 1000
 
@@ -162,6 +163,13 @@ class AdminManager:
             return num_assignments
         return self._config["num.partitions"] if num_partitions == -1 else max(num_partitions, 0)
 
+    def num_auto_created(self, name: str) -> int:
+        """How many partitions auto_create_topic() would give a topic, at most."""
+        if name == topic_names.GROUP_METADATA_TOPIC:
+            num_partitions: int = self._config["offsets.topic.num.partitions"]
+            return num_partitions
+        return 0 if name in _NEVER_AUTO_CREATED else self.num_created(-1, 0)
+
     def num_added(self, name: str, count: int) -> int:
         """How many partitions a topic that grows to `count` would get, at most."""
         topic = self._cache.topic(name)
@@ -250,7 +258,7 @@ class AdminManager:
                         "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
                     },
                 )
-            elif name == topic_names.TRANSACTION_STATE_TOPIC or name == topic_names.CLUSTER_METADATA_TOPIC:
+            elif name in _NEVER_AUTO_CREATED:
                 return False
             else:
                 self._create_topic(name)

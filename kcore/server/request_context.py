@@ -66,6 +66,11 @@ class RequestContext:
         return 0 if request_time is None else request_time.record()
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether the client has closed its connection: nobody will read the answer."""
+        return self.request.connection.fd < 0
+
+    @property
     def client_id(self) -> str:
         return self.header.client_id or ""
 

@@ -15,6 +15,7 @@ from kcore.errors import (
     InvalidRequest,
     LeaderNotAvailable,
     ListenerNotFound,
+    PolicyViolation,
     ReplicaNotAvailable,
     TopicAuthorizationFailed,
     UnknownTopicId,
@@ -30,6 +31,7 @@ from kcore.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from kcore.server.acl import AclOperation, ResourceType
+from kcore.server.admin_manager import check_num_partitions
 from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
@@ -133,13 +135,13 @@ class Handler:
             if self._auth.is_enabled:
                 denied = self._denied(context, requested_keys, creates=creates)
                 requested = {key: topic for key, topic in requested.items() if key not in denied}
-            refused: dict[str, ApiError] = {}
+            refused: Mapping[str, ApiError] = {}
             if not self._cache.snapshot.broker_ids():
                 # There is no controller.  This broker does not know which topics exist, and a client raises an error
                 # for "unknown topic", but asks again for "no leader".
                 refused = {name: LeaderNotAvailable(name) for _, name in requested if name}
             elif creates and may_create:
-                refused = self._create_missing(requested.values())
+                refused = self._create_missing(context, requested.values())
             elif creates:
                 refused = {name: LeaderNotAvailable(name) for _, name in requested if name and not self._has(name)}
             # One snapshot for the whole answer, taken after the missing topics were created.
@@ -199,19 +201,27 @@ class Handler:
     def _has(self, name: str) -> bool:
         return self._cache.topic(name) is not None
 
-    def _create_missing(self, topics: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
+    def _create_missing(
+        self, context: RequestContext, topics: Iterable[MetadataRequestTopic]
+    ) -> Mapping[str, ApiError]:
         """Create the topics that are requested by name and missing.  Returns the errors by topic name."""
+        names = [topic.name or "" for topic in topics if topic.topic_id == ZERO_UUID]
+        missing = [name for name in names if topic_names.is_legal(name) and not self._has(name)]
+        counts = {name: self._admin.num_auto_created(name) for name in missing}
         refused: dict[str, ApiError] = {}
-        for topic in topics:
-            name = topic.name or ""
-            if topic.topic_id == ZERO_UUID and self._cache.topic(name) is None:
-                try:
-                    topic_names.validate(name)
-                    if self._admin.auto_create_topic(name):
-                        # In a cluster it is in the metadata once the controller has elected leaders.
-                        refused[name] = LeaderNotAvailable(name)
-                except ApiError as error:
-                    refused[name] = error
+        try:
+            check_num_partitions(sum(counts.values()))
+        except PolicyViolation as error:
+            return {name: error for name, count in counts.items() if count}
+        for name in missing:
+            if context.is_abandoned:
+                break
+            try:
+                if self._admin.auto_create_topic(name):
+                    # In a cluster it is in the metadata once the controller has elected leaders.
+                    refused[name] = LeaderNotAvailable(name)
+            except ApiError as error:
+                refused[name] = error
         return refused
 
     def error_response(self, body: MetadataRequest, error_code: int, version: int) -> MetadataResponse:

@@ -1,4 +1,4 @@
-"""One CreateTopics or CreatePartitions creates at most 10,000 partitions, of all its topics together.
+"""One CreateTopics, CreatePartitions or Metadata creates at most 10,000 partitions, of all its topics together.
 
 The sums are those of ReplicationControlManagerTest (testExcessiveNumberOfTopicsCannotBeCreated), Kafka 4.x.
 """
@@ -6,12 +6,21 @@ The sums are those of ReplicationControlManagerTest (testExcessiveNumberOfTopics
 import pytest
 
 import kcore
-from kcore.errors import InvalidPartitions, InvalidRequest, PolicyViolation, TopicAuthorizationFailed
+from kcore.errors import (
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopicException,
+    PolicyViolation,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import metadata as m
 from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.admin_manager import MAX_PARTITIONS_PER_REQUEST
+from kcore.server.admin_manager import MAX_PARTITIONS_PER_REQUEST, AdminManager
 from tests.unit.server.client import Client
+from tests.unit.server.replicas import wait_until
 from tests.unit.server.rules_authorizer import Rules
 
 LIMIT = 10_000
@@ -152,3 +161,67 @@ def test_calls_in_the_brokers_process_have_the_limit_too(broker):
     with pytest.raises(PolicyViolation, match="10001, at most 10000"):
         broker.admin_manager.create_topic("a", assignments={number: [1] for number in range(LIMIT + 1)})
     assert names(broker) == set()
+
+
+def metadata_request(*names):
+    return m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name) for name in names])
+
+
+def ask_metadata(client, *names):
+    """{name: (error code, number of partitions)}"""
+    response = client.ask(metadata_request(*names), 5)
+    return {topic.name: (topic.error_code, len(topic.partitions)) for topic in response.topics}
+
+
+def test_a_metadata_request_that_would_create_more_partitions_creates_none_and_describes_what_is_there():
+    with kcore.Broker(num_partitions=5000) as broker, Client(broker) as client:
+        broker.create_topic("there", partitions=2)
+        assert ask_metadata(client, "a", "there", "b", "no/topic", "c", "__transaction_state") == {
+            **dict.fromkeys("abc", (PolicyViolation.code, 0)),
+            "there": (0, 2),
+            "no/topic": (InvalidTopicException.code, 0),
+            "__transaction_state": (UnknownTopicOrPartition.code, 0),
+        }
+        assert names(broker) == {"there"}
+
+
+def test_a_metadata_request_creates_as_many_partitions_as_the_limit_and_counts_only_what_it_creates(monkeypatch):
+    monkeypatch.setattr("kcore.server.admin_manager.MAX_PARTITIONS_PER_REQUEST", 13)
+    with kcore.Broker(num_partitions=5, offsets_topic_num_partitions=3) as broker, Client(broker) as client:
+        broker.create_topic("there", partitions=13)
+        asked = ["a", "b", "__consumer_offsets", "a", "there", "no/topic", "__cluster_metadata"]
+        answers = ask_metadata(client, *asked)
+        assert {name: count for name, (code, count) in answers.items() if code == 0} == {
+            "a": 5,
+            "b": 5,
+            "__consumer_offsets": 3,
+            "there": 13,
+        }
+        assert ask_metadata(client, "c", "d", "e")["c"] == (PolicyViolation.code, 0)
+
+
+def test_topics_that_a_client_may_not_create_do_not_count_toward_its_metadata_request(monkeypatch):
+    monkeypatch.setattr("kcore.server.admin_manager.MAX_PARTITIONS_PER_REQUEST", 1)
+    allowed = {(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in "ab"}
+    allowed.add((AclOperation.CREATE, ResourceType.TOPIC, "b"))
+    with kcore.Broker(authorizer=Rules(allowed)) as broker, Client(broker) as client:
+        answers = ask_metadata(client, "a", "b")
+        assert answers == {"a": (TopicAuthorizationFailed.code, 0), "b": (0, 1)}
+
+
+def test_a_metadata_request_creates_no_more_topics_once_its_client_has_hung_up(broker, monkeypatch):
+    create = AdminManager.auto_create_topic
+
+    def create_and_hang_up(self, name):
+        if name == "b":
+            hasty.sock.close()
+            wait_until(lambda: broker._server.connection_count == 0, "the broker has not noticed")
+        return create(self, name)
+
+    monkeypatch.setattr(AdminManager, "auto_create_topic", create_and_hang_up)
+    hasty = Client(broker)
+    hasty.send(metadata_request("a", "b", "c", "d"), 5)
+    wait_until(lambda: "b" in names(broker), "nothing is created")
+    with Client(broker) as other:  # topics are created by one thread, in the order of the requests
+        assert ask_metadata(other, "e") == {"e": (0, 1)}
+    assert names(broker) == {"a", "b", "e"}
