@@ -432,6 +432,28 @@ def test_beyond_max_connections_per_ip_a_client_is_refused(serve):
     eventually(accepted, "the place was not given back")
 
 
+def test_a_request_that_came_with_a_parked_one_is_served_when_a_request_of_another_connection_answers_that(serve):
+    parked = []
+
+    def handler(request):
+        body = bytes(request.buffer)
+        if body == b"park":
+            parked.append(request)
+            return
+        if body == b"answer the parked one":
+            answer(parked.pop(), b"parked")
+        answer(request, body)
+
+    server = serve(handler)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"park") + frame(b"next"))
+    eventually(lambda: parked, "not parked")
+    b.sendall(frame(b"answer the parked one"))
+    assert read_frame(b) == b"answer the parked one"
+    a.settimeout(30)  # when a's thread next checks for idle connections, a minute later, it would find the request
+    assert (read_frame(a), read_frame(a)) == (b"parked", b"next")
+
+
 def test_queued_max_request_bytes_makes_new_requests_wait(serve):
     parked = []
     server = serve(parked.append, queued_max_request_bytes=1000)

@@ -78,6 +78,24 @@ def test_PURG_02_an_event_between_the_first_try_and_the_watch_is_not_missed(purg
     assert timer.size == 0
 
 
+def test_PURG_06_an_operation_that_another_thread_completes_before_it_is_timed_leaves_nothing_behind(
+    purgatory, timer, monkeypatch
+):
+    op, add = Op(), timer.add
+
+    def add_late(callback, delay_ms):
+        op.ready = True
+        other = threading.Thread(target=purgatory.check_and_complete, args=("b",))
+        other.start()
+        other.join()
+        return add(callback, delay_ms)
+
+    monkeypatch.setattr(timer, "add", add_late)
+    assert purgatory.try_complete_else_watch(op, ["a", "b"])
+    assert op.calls == ["complete"]
+    assert (purgatory.delayed, timer.size) == (0, 0)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_PURG_02_no_wake_up_is_lost_between_threads(seed):
     rng = random.Random(seed)

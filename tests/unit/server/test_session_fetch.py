@@ -22,7 +22,8 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.session_fetch import SessionFetch, SessionWatch
-from kcore.server.fetch_session import VIEW_CHECK_MS
+from kcore.server.fetch_session import VIEW_CHECK_MS, FetchSessionCache
+from kcore.server.handlers.fetch import Handler
 from tests.unit.server.client import Client, batch
 
 COUNT = 40
@@ -423,6 +424,35 @@ def test_a_session_that_is_used_or_waits_is_not_read_in_full_for_that(broker, cl
     assert observers(broker) == COUNT
     clock.sleep(VIEW_CHECK_MS)
     assert observers(broker) == 0
+
+
+def test_a_session_that_is_closed_while_a_fetch_of_it_begins_leaves_nothing_behind(broker, client, monkeypatch):
+    reader = Reader(client)
+    reader.offsets = dict.fromkeys(range(COUNT), 0)
+    reader.fetch(reader.offsets)
+    new_context = FetchSessionCache.new_context
+
+    def new_context_and_close(self, *args):
+        context = new_context(self, *args)
+        self.close(reader.session_id)  # a full request on another connection has named the session
+        return context
+
+    monkeypatch.setattr(FetchSessionCache, "new_context", new_context_and_close)
+    assert reader.fetch() == {}
+    assert observers(broker) == 0
+
+
+def test_what_a_throttled_fetch_has_read_is_read_again(broker, client, monkeypatch):
+    """Also if no change of it is reported: all partitions are read now and then because there may be such."""
+    reader = Reader(client).open(broker)
+    monkeypatch.setattr(SessionWatch, "try_complete_for", lambda self, key: False)
+    broker.produce("t", b"a", partition=3)
+    broker.replica_manager.time.sleep(5000)
+    throttle_ms = [1]
+    monkeypatch.setattr(broker.client_quotas, "is_enabled", True)
+    monkeypatch.setattr(Handler, "_throttle_ms", lambda *args: throttle_ms.pop() if throttle_ms else 0)
+    assert reader.fetch() == {} and not throttle_ms
+    assert reader.fetch() == {3: (0, [b"a"])}
 
 
 def test_a_session_that_is_evicted_leaves_nothing_behind():
