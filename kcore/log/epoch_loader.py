@@ -53,14 +53,25 @@ class EpochLoader:
             return None
         return entries if entries or self._had_clean_shutdown else None
 
+    def clear_file(self) -> None:
+        """Called before the segments leave a log that starts anew: without segments the next start, after a crash in
+        between, would take the file's epochs for those of records that were deleted.  Raises OSError."""
+        if not self._sole_replica:
+            self._checkpoint.write([])
+
     def load(
         self,
         epochs_from_file: list[EpochEntry] | None,
         batch_epochs: BatchEpochs,
         log_start_offset: int,
         log_end_offset: int,
+        *,
+        starts_anew: bool,
     ) -> LeaderEpochFileCache:
-        """The epochs of the log: those of the file, corrected by the batches that recovery has read."""
+        """The epochs of the log: those of the file, corrected by the batches that recovery has read.
+
+        starts_anew: all segments ended below the log start offset, and are no part of the log any more.
+        """
         if epochs_from_file is None:
             entries = self._of_all_batches(check_crc=not (self._had_clean_shutdown or self._writable))
         else:
@@ -78,11 +89,15 @@ class EpochLoader:
                         LEADER_EPOCH_CHECKPOINT,
                     )
         kept = LeaderEpochFileCache(self._name, None, entries)
-        # An epoch that starts at the log end has no record.  In an empty log truncate_from_start() moves the last epoch
-        # there.  If there are other replicas, such an entry may contradict the leader's, so it is dropped; a sole
-        # replica keeps it as its current epoch.
+        keeps_epoch_at_end = self._sole_replica or not self._writable
+        # An epoch that starts at the log end has no record.  If there are other replicas, it may contradict the
+        # leader's, so it is dropped; a sole replica keeps it as its current epoch.
+        kept.truncate_from_end(log_end_offset + 1 if keeps_epoch_at_end else log_end_offset)
+        # Only then, as in Kafka: if every record was deleted, the epoch of the last one ends at the log end, and other
+        # replicas ask for that end.
         kept.truncate_from_start(log_start_offset)
-        kept.truncate_from_end(log_end_offset + 1 if self._sole_replica or not self._writable else log_end_offset)
+        if starts_anew and not keeps_epoch_at_end:
+            kept.clear_and_flush()
         epochs = LeaderEpochFileCache(
             self._name,
             self._checkpoint if self._writable else None,

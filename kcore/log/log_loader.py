@@ -193,11 +193,15 @@ class _LogLoader:
         self._recover(suspects, unflushed, state, batch_epochs, self.checkpointed_log_start)
         self._load_txn_indexes(files, indexed)
 
-        log_end_offset = self._find_end() if len(self.segments) else self.checkpointed_log_start
+        end_of_segments = self._find_end() if len(self.segments) else -1
+        log_end_offset = end_of_segments if len(self.segments) else self.checkpointed_log_start
         if self._split_overflowed_active_segment(log_end_offset):
             return None
-        log_start_offset, log_end_offset = self._reconcile_log_start(log_end_offset, state)
-        epochs = epoch_loader.load(epochs_in_file, batch_epochs, log_start_offset, log_end_offset)
+        log_start_offset, log_end_offset = self._reconcile_log_start(log_end_offset, state, epoch_loader)
+        starts_anew = 0 <= end_of_segments < log_start_offset
+        epochs = epoch_loader.load(
+            epochs_in_file, batch_epochs, log_start_offset, log_end_offset, starts_anew=starts_anew
+        )
         self._report_lost_records(log_end_offset)
         self._rebuild_producers(state, log_start_offset, log_end_offset)
         for segment in self.segments:
@@ -214,7 +218,9 @@ class _LogLoader:
             self.txn_indexes,
         )
 
-    def _reconcile_log_start(self, log_end_offset: int, state: ProducerStateManager) -> tuple[int, int]:
+    def _reconcile_log_start(
+        self, log_end_offset: int, state: ProducerStateManager, epoch_loader: EpochLoader
+    ) -> tuple[int, int]:
         """(log start offset, log end offset): what the checkpoint and the segments say of them may contradict each
         other.  The log has a segment afterwards."""
         log_start_offset = self.checkpointed_log_start
@@ -222,6 +228,8 @@ class _LogLoader:
             # After a clean stop the log is complete.  A recovery point at or beyond the log start offset means that the
             # log was that long: Kafka leaves this state after a truncation that removed the batch with its start.
             if self.recovery_point >= log_start_offset if self.had_clean_shutdown else self.writable:
+                if self.writable:
+                    epoch_loader.clear_file()
                 self._leave_out_all_segments(log_start_offset, log_end_offset)
                 log_end_offset = log_start_offset
                 state.truncate_fully_and_start_at(log_start_offset)

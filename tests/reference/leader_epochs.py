@@ -56,9 +56,7 @@ def epochs_of_kafka(directory: Path, recovery_point: int, checkpointed_start: in
 
 
 def epochs_of_kcore(directory: Path, recovery_point: int, log_start: int, log_end: int) -> list[Entry]:
-    """An empty log has none; and batches before the first entry have their own epochs."""
-    if log_start == log_end:
-        return []
+    """Batches before the first entry have their own epochs."""
     kafka_epochs = epochs_of_kafka(directory, recovery_point, log_start, log_end)
     first_known = kafka_epochs[0][1] if kafka_epochs else log_end
     before: list[Entry] = []

@@ -1,10 +1,12 @@
 """The leader epochs that an unclean start finds, against Kafka's rule (tests/reference/leader_epochs.py)."""
 
+import errno
 import random
 from types import SimpleNamespace
 
 import pytest
 
+from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.log.checkpoints import EpochEntry
 from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs
@@ -128,20 +130,31 @@ def test_a_log_that_starts_anew_after_its_end_has_no_epochs(tmp_path):
             assert log.leader_epoch_cache.entries == ()
 
 
-@pytest.mark.parametrize("moved", [False, True])
-def test_epochs_of_a_log_without_segments_are_gone_whenever_the_crash_came(tmp_path, moved):
+@pytest.mark.parametrize("clean", [True, False])
+def test_EPOCH_05_a_log_whose_records_were_all_deleted_still_answers_where_their_last_epoch_ended(tmp_path, clean):
+    logs = small_segments(tmp_path)
+    with logs.open(sole_replica=False) as log:
+        for epoch in (3, 28):
+            log.append_as_leader(batch(2), leader_epoch=epoch)
+        log.update_high_watermark(4)
+        log.maybe_increment_log_start_offset(4)
+    with logs.open(clean=clean, log_start_offset=4, sole_replica=False) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (4, 4)
+        assert log.leader_epoch_cache.end_offset_for(28, log.log_end_offset) == (28, 4)
+
+
+def test_the_epochs_of_a_log_that_starts_anew_are_cleared_before_its_segments_are_moved(tmp_path):
     logs = small_segments(tmp_path)
     with logs.open(sole_replica=False) as log:
         log.append_as_leader(batch(2), leader_epoch=28)
-    before = (logs.directory / "leader-epoch-checkpoint").read_text()
-    with logs.open(clean=False, log_start_offset=420, sole_replica=False) as log:
-        pass
-    (logs.directory / "leader-epoch-checkpoint").write_text(before)  # the kill came before the epochs were cut
-    if moved:  # and after the segments had gone
-        for path in logs.directory.glob("*.*"):
-            path.unlink()
-    with logs.open(clean=False, log_start_offset=420, sole_replica=False) as log:
-        assert log.leader_epoch_cache.entries == ()
+    file.fail_next("rename", errno.EIO, under=str(logs.directory / "0"))
+    with pytest.raises(OSError, match="rename"):
+        logs.open(clean=False, log_start_offset=420, sole_replica=False)
+    assert (logs.directory / "leader-epoch-checkpoint").read_text() == "0\n0\n"
+    file.clear_faults()
+    for _ in range(2):
+        with logs.open(clean=False, log_start_offset=420, sole_replica=False) as log:
+            assert log.leader_epoch_cache.entries == ()
 
 
 def test_indexes_that_are_rebuilt_after_a_clean_stop_leave_the_epochs_as_they_are(tmp_path):
