@@ -43,6 +43,9 @@ ALLOWED = {
     "common.scheduler": {"threading.Thread"},
     # What commands and Spark jobs print while they work; no broker has one.
     "common.progress": {"threading.Timer", "time.monotonic"},
+    # What commands ask brokers; no broker uses either, and a simulation has no sockets.
+    "client.first_answer": {"threading.Thread"},
+    "client.admin_client": {"threading.Timer"},
     # Threads that take requests out of a queue.  A simulation calls the handlers, or what is below them.
     "server.request_handler_pool": {"threading.Thread"},
     # Whoever reports the last failed directory may hold locks that the stop needs.  A simulation has no Broker.

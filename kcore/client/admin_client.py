@@ -7,6 +7,7 @@ KIP-195, KIP-339, KIP-455, KIP-460.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -14,7 +15,10 @@ from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from kcore.client.blocking_sender import BlockingSender
+from kcore.client.broker_process import process_of_address
+from kcore.client.first_answer import all_answers, first_answer
 from kcore.common import topic_names
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -52,8 +56,12 @@ _TOPIC_SOURCE, _BROKER_SOURCE = 1, 2
 RETRY_MS = 200
 #: A version that is above all others.
 NEWEST = 0x7FFF
-#: A broker that has not answered after so long is silent.
-_SILENCE_MS = 1000
+#: Before another broker is asked too, which may answer as well.
+_HEAD_START_S = 0.5
+#: After so long without an answer a broker is asked for its versions, over a connection of its own.
+_DOUBT_S = 0.75
+#: A broker that has not answered that after so long is silent.
+_SILENCE_MS = 1500
 
 
 class Node(NamedTuple):
@@ -113,14 +121,28 @@ class Reassignment(NamedTuple):
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
 
+class Silence(NamedTuple):
+    """Why a broker does not answer.  stands_still: its process is stopped, so that no answer will come."""
+
+    reason: str
+    stands_still: bool
+
+
 class AdminClient:
     """For one thread.  Lifetime: a with block, or close().
 
     timeout_ms: for each call, whatever it has to ask.  Every method raises OSError where no broker can be reached or
     none answers in time, UnsupportedVersion where the broker does not serve the request, and the error of the whole
     request.  What goes to the controller is sent again, within the timeout, as long as there is none, it cannot be
-    reached or another broker has become it.  Brokers that a cluster's description named are asked too when those of
-    `bootstrap` do not answer.
+    reached or another broker has become it.
+
+    What any broker can answer is asked of one; when it has not answered after half a second the next one is asked too,
+    and the first answer counts.  Those of `bootstrap` come first, then those that a cluster's description named; one
+    that was silent comes last from then on.
+
+    A broker that cannot be reached while another one answers, or that has not answered for a while and then does not
+    answer a request for its versions within 1.5 s either, is silent: on_silence(address, reason) is called once, on any
+    thread.  If its process is one of this machine and stands still, the request ends at once.
     """
 
     def __init__(
@@ -129,6 +151,7 @@ class AdminClient:
         *,
         client_id: str = "kcore-admin",
         timeout_ms: int = 30_000,
+        on_silence: Callable[[Address, str], None] = lambda address, reason: None,
         time: Time = SYSTEM_TIME,
     ) -> None:
         self._bootstrap = list(bootstrap)
@@ -141,6 +164,9 @@ class AdminClient:
         self._senders: dict[Address, BlockingSender] = {}
         #: Of the cluster's last description.
         self._brokers: list[Address] = []
+        self._on_silence = on_silence
+        self._silence_lock = threading.Lock()
+        self._silent: dict[Address, Silence] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -187,20 +213,39 @@ class AdminClient:
             response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
         )
 
-    def silent_brokers(self, brokers: Iterable[Node]) -> list[int]:
-        """Those that cannot be reached, or do not answer within a second: the cluster may not know it yet."""
-        silent = []
-        for node in brokers:
-            sender = BlockingSender(
-                node.host, node.port, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time
+    def silent_brokers(self, brokers: Iterable[Node]) -> dict[int, str]:
+        """Broker id -> reason, of those that cannot be reached or do not answer within 1.5 s: the cluster may not know
+        it yet.  All are asked at the same time; of one that is silent already the reason is known."""
+        addresses = {node.broker_id: (node.host, node.port) for node in brokers}
+        answers = all_answers(set(addresses.values()) - self._silent.keys(), self._silence_of) | self._silent
+        silent = {broker_id: answers[address] for broker_id, address in addresses.items()}
+        return {broker_id: silence.reason for broker_id, silence in silent.items() if isinstance(silence, Silence)}
+
+    def _silence_of(self, address: Address) -> Silence | None:
+        """None for a broker that answers a request for its versions."""
+        sender = BlockingSender(*address, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time)
+        try:
+            sender.api_versions()
+        except TimeoutError:
+            process = process_of_address(*address)
+            stopped = None if process is None else process.stopped_reason()
+            return Silence(
+                f"no answer within {_SILENCE_MS / 1000:g} s{f': {stopped}' if stopped else ''}", bool(stopped)
             )
-            try:
-                sender.api_versions()
-            except (OSError, KafkaError):
-                silent.append(node.broker_id)
-            finally:
-                sender.close()
-        return silent
+        except OSError as error:
+            return Silence(plain_error(error).removeprefix(f"{address[0]}:{address[1]}: "), False)
+        except KafkaError as error:
+            return Silence(f"it does not answer as a broker does: {error}", False)
+        finally:
+            sender.close()
+        return None
+
+    def _note_silence(self, address: Address, silence: Silence) -> None:
+        with self._silence_lock:
+            is_new = address not in self._silent
+            self._silent[address] = silence
+        if is_new:
+            self._on_silence(address, silence.reason)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Topic -> setting -> value.  Raises UnknownTopicOrPartition."""
@@ -389,19 +434,28 @@ class AdminClient:
     # -- requests ---------------------------------------------------------------------------------------
 
     def _ask_any(self, request: Message, response_class: type[_M], max_version: int = NEWEST) -> _M:
-        """Ask the first broker that can be reached."""
-        failure: OSError | None = None
+        """The first answer of any broker."""
         addresses = list(dict.fromkeys([*self._bootstrap, *self._brokers]))
+        addresses.sort(key=self._silent.__contains__)
+        senders = {address: self._sender(address) for address in addresses}
         with self._timed():
-            for index, address in enumerate(addresses):
-                try:
-                    # One that does not answer leaves time for those after it.
-                    with self._timed(share=len(addresses) - index):
-                        return self._send(address, request, response_class, max_version)
-                except OSError as error:
-                    failure = failure or error
-        assert failure is not None
-        raise failure
+
+            def ask(address: Address) -> _M:
+                return self._send(address, request, response_class, max_version, senders[address])
+
+            first = first_answer(addresses, ask, head_start_s=_HEAD_START_S)
+        for address in first.waiting:
+            # Its answer would be that to another request.
+            self._senders.pop(address, senders[address]).close()
+        for address, error in first.failed.items():
+            if address not in self._silent:
+                reason = plain_error(error).removeprefix(f"{address[0]}:{address[1]}: ")
+                self._note_silence(address, Silence(reason, False))
+        in_doubt = [address for address in first.waiting if address not in self._silent]
+        for address, silence in all_answers(in_doubt, self._silence_of).items():
+            if isinstance(silence, Silence):
+                self._note_silence(address, silence)
+        return first.answer
 
     def _ask_controller(
         self,
@@ -452,30 +506,62 @@ class AdminClient:
                 )
             self._time.sleep(RETRY_MS)
 
-    def _send(self, address: Address, request: Message, response_class: type[_M], max_version: int = NEWEST) -> _M:
-        """In the newest version that both sides have, up to max_version.  Raises TimeoutError at the deadline of the
-        innermost _timed()."""
+    def _sender(self, address: Address) -> BlockingSender:
         sender = self._senders.get(address)
         if sender is None:
             sender = BlockingSender(*address, self._client_id, request_timeout_ms=0, time=self._time)
             self._senders[address] = sender
+        return sender
+
+    def _send(
+        self,
+        address: Address,
+        request: Message,
+        response_class: type[_M],
+        max_version: int = NEWEST,
+        sender: BlockingSender | None = None,
+    ) -> _M:
+        """In the newest version that both sides have, up to max_version.  Raises TimeoutError at the deadline of the
+        innermost _timed(), and earlier if the broker's process stands still."""
+        deadline_ms = self._deadline_ms
+        assert deadline_ms is not None
+        sender = sender or self._sender(address)
+        doubt = threading.Timer(_DOUBT_S, self._doubt, (address, sender))
+        doubt.daemon = True
+        doubt.start()
         try:
-            sender.request_timeout_ms = self._left_ms()
+            sender.request_timeout_ms = self._left_ms(deadline_ms)
             served = sender.api_versions().get(request.api_key)
             version = -1 if served is None else min(request.max_version, max_version, served[1])
             if served is None or version < max(served[0], request.min_version):
                 name = "".join(word.capitalize() for word in request.api_key.name.split("_"))
                 raise UnsupportedVersion(f"the broker at {address[0]}:{address[1]} does not serve {name}")
-            sender.request_timeout_ms = self._left_ms()
+            sender.request_timeout_ms = self._left_ms(deadline_ms)
             response = sender.send(request, version)
         except TimeoutError as error:
             reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, reason) from error
         except OSError as error:
+            silence = self._silent.get(address)
+            if silence is not None and isinstance(error, ConnectionAbortedError):
+                if self._senders.get(address) is sender:
+                    del self._senders[address]
+                raise TimeoutError(errno.ETIMEDOUT, f"{address[0]}:{address[1]}: {silence.reason}") from error
             text, at = str(error.strerror or error), f"{address[0]}:{address[1]}"
             raise type(error)(error.errno, text if at in text else f"{at}: {text}") from error
+        finally:
+            doubt.cancel()
+        self._silent.pop(address, None)
         assert isinstance(response, response_class)
         return response
+
+    def _doubt(self, address: Address, sender: BlockingSender) -> None:
+        """Called on a thread of its own when a request has waited for a while."""
+        silence = self._silence_of(address)
+        if silence is not None:
+            self._note_silence(address, silence)
+            if silence.stands_still:
+                sender.close()  # which ends the request
 
     @contextmanager
     def _timed(self, share: int = 1) -> Iterator[float]:
@@ -489,10 +575,9 @@ class AdminClient:
         finally:
             self._deadline_ms = outer_ms
 
-    def _left_ms(self) -> float:
+    def _left_ms(self, deadline_ms: float) -> float:
         """Above 0.  Raises TimeoutError."""
-        assert self._deadline_ms is not None
-        left_ms = self._deadline_ms - self._time.hi_res_clock_ms()
+        left_ms = deadline_ms - self._time.hi_res_clock_ms()
         if left_ms <= 0:
             raise TimeoutError
         return left_ms

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
@@ -178,7 +179,7 @@ class GroupClient(AdminClient):
                     with self._timed(share=len(by_leader) - index):
                         ends |= self._ends_at(node, led)
                 except (OSError, KafkaError) as error:
-                    ends |= dict.fromkeys(led, LogEnd(None, f"broker {node.broker_id}: {error}"))
+                    ends |= dict.fromkeys(led, LogEnd(None, f"broker {node.broker_id}: {plain_error(error)}"))
         return ends
 
     def _leaders(self, topic_partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Node | str]:

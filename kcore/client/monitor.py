@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kcore.client import broker_process
+from kcore.common.time import SYSTEM_TIME
 from kcore.errors import KafkaError
 
 #: The socket's name in the first data directory of a broker.
@@ -22,6 +25,9 @@ FILE_NAME = "kcore-monitor.sock"
 #: A path of more bytes does not fit into a socket's address (104 on macOS, 108 on Linux, a zero byte included).
 MAX_PATH_BYTES = 103
 MAX_QUESTION_BYTES = 1 << 16
+#: After so long without an answer the broker's process is looked at.
+_DOUBT_S = 1.0
+_UCRED = struct.Struct("@iII")
 
 
 class MonitorError(KafkaError):
@@ -47,12 +53,13 @@ def socket_address(data_dir: str) -> Iterator[str]:
 def ask_broker(data_dir: str, command: str, timeout_s: float = 30.0, **arguments: Any) -> Any:
     """The answer of the broker that serves data_dir, as JSON has it.
 
-    Raises MonitorError if no broker of this machine serves it, or if it answers with an error; OSError.
+    Raises MonitorError if no broker of this machine serves it, if it answers with an error, or not within timeout_s; if
+    its process stands still, after a second; OSError.
     """
     question = json.dumps({"command": command, **arguments}).encode() + b"\n"
-    chunks = []
+    deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + timeout_s * 1000
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(timeout_s)
+        connection.settimeout(min(_DOUBT_S, timeout_s))
         try:
             with socket_address(data_dir) as address:
                 connection.connect(address)
@@ -60,13 +67,56 @@ def ask_broker(data_dir: str, command: str, timeout_s: float = 30.0, **arguments
             raise MonitorError(
                 f"{data_dir}: no broker of this machine serves it (its first data directory has {FILE_NAME})"
             ) from error
+        except (BlockingIOError, TimeoutError):
+            raise MonitorError(
+                f"{data_dir}: its broker takes no more questions: others wait for their answer already"
+                + _why(broker_process.process_of_data_dir(data_dir))
+            ) from None
+        process = _peer(connection)
         connection.sendall(question)
-        while chunk := connection.recv(1 << 16):
-            chunks.append(chunk)
+        received = _receive_all(connection, data_dir, process, timeout_s, deadline_ms)
     try:
-        answer = json.loads(b"".join(chunks))
+        answer = json.loads(received)
     except ValueError as error:
         raise MonitorError(f"{data_dir}: the broker stopped before it answered") from error
     if "error" in answer:
         raise MonitorError(answer["error"])
     return answer["value"]
+
+
+def _receive_all(
+    connection: socket.socket,
+    data_dir: str,
+    process: broker_process.BrokerProcess | None,
+    timeout_s: float,
+    deadline_ms: float,
+) -> bytes:
+    """Raises MonitorError."""
+    received = b""
+    while True:
+        try:
+            chunk = connection.recv(1 << 16)
+        except TimeoutError:
+            left_s = (deadline_ms - SYSTEM_TIME.hi_res_clock_ms()) / 1000
+            if left_s <= 0 or (process is not None and process.stopped_reason() is not None):
+                number = "" if process is None else f" (process {process.pid})"
+                limit = f" within {timeout_s:g} s" if left_s <= 0 else ""
+                raise MonitorError(f"{data_dir}: its broker{number} does not answer{limit}{_why(process)}") from None
+            connection.settimeout(min(_DOUBT_S, left_s))
+            continue
+        if not chunk:
+            return received
+        received += chunk
+
+
+def _why(process: broker_process.BrokerProcess | None) -> str:
+    reason = None if process is None else process.stopped_reason()
+    return "" if reason is None else f": {reason}"
+
+
+def _peer(connection: socket.socket) -> broker_process.BrokerProcess | None:
+    """The process that listens at the other end; None where it is not known."""
+    if sys.platform != "linux":
+        return None
+    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return broker_process.process(pid) if pid > 0 else None  # 0: it is in another container

@@ -655,7 +655,7 @@ class Broker:
         self._metrics = broker_metrics(
             background.clients_time, self._log_manager, self.replica_manager, fetchers, self._apis
         )
-        start_monitor(self, first_dir, parts)
+        start_monitor(self, first_dir, [listener.port for listener in self._bound_listeners], parts)
         self._client = InProcessClient(
             background.clients_time,
             config,

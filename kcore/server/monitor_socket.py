@@ -8,7 +8,7 @@ import logging
 import os
 import selectors
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -124,10 +124,14 @@ def _first_line(connection: socket.socket) -> bytes:
     return line
 
 
-def start_monitor(broker: Broker, data_dir: str, parts: ExitStack) -> None:
-    """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too."""
+def start_monitor(broker: Broker, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
+    """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too.
+
+    ports: of its listeners, which tell the brokers of one process apart.
+    """
     commands = {
         "metrics": broker.metrics,
+        "ports": lambda: list(ports),
         "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
         "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
     }

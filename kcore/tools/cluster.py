@@ -3,102 +3,186 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from kcore.client.admin_client import ClusterDescription
+from kcore.client.admin_client import ClusterDescription, PartitionDescription
 from kcore.common.text import counted, json_line
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, leader_text
-from kcore.tools.command_line import DAMAGE, OK
+from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, is_in_sync, leader_text
+from kcore.tools.command_line import DAMAGE, OK, UsageError, broker_id, protocol_string
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "topics", nargs="*", type=protocol_string, metavar="TOPIC", help="only partitions of these; default: of all"
+    )
+    parser.add_argument(
+        "--broker", type=broker_id, metavar="ID", help="only partitions that have a replica on this broker"
+    )
+    parser.add_argument(
+        "--internal",
+        action="store_true",
+        help="each partition of internal topics, which are summed up otherwise; --json has each of them anyway",
+    )
     add_cluster(parser, "kcore cluster --bootstrap localhost:9092", "one JSON object a line")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 if a partition has no leader, or fewer replicas in sync than it has."""
+    """0; 1 if a broker does not answer, a partition has no leader, or fewer replicas in sync than it has."""
     with admin_client(args) as admin:
         cluster = admin.describe_cluster()
-    events = _events(cluster)
-    for event in events:
-        print(json_line(event) if args.json else _text(event))
-    return DAMAGE if any(event["type"] == "partition" for event in events) else OK
-
-
-def _events(cluster: ClusterDescription) -> list[dict[str, object]]:
+        for name in args.topics:
+            if name not in cluster.topics:
+                raise UsageError(f"there is no topic {name!r}")
+        silent = admin.silent_brokers(cluster.brokers.values())
     partitions = {
         TopicPartition(topic.name, number): partition
         for topic in cluster.topics.values()
         for number, partition in topic.partitions.items()
     }
-    offline = {tp for tp, partition in partitions.items() if partition.leader < 0}
-    under_replicated = {tp for tp, partition in partitions.items() if len(partition.isr) < len(partition.replicas)}
-    events: list[dict[str, object]] = [
-        {
-            "type": "cluster",
-            "cluster_id": cluster.cluster_id,
-            "controller": cluster.controller_id,
-            "brokers": len(cluster.brokers),
-            "topics": len(cluster.topics),
-            "partitions": len(partitions),
-            "offline": len(offline),
-            "under_replicated": len(under_replicated),
-        }
-    ]
     # Also those that are not alive, if they have replicas.
-    broker_ids = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
-    for broker_id in broker_ids:
-        node = cluster.brokers.get(broker_id)
-        hosted = [partition for partition in partitions.values() if broker_id in partition.replicas]
-        events.append(
-            {
-                "type": "broker",
-                "broker": broker_id,
-                "address": None if node is None else f"{node.host}:{node.port}",
-                "rack": None if node is None else node.rack,
-                "is_alive": node is not None,
-                "is_controller": broker_id == cluster.controller_id,
-                "replicas": len(hosted),
-                "leaders": sum(partition.leader == broker_id for partition in hosted),
-                "preferred_leaders": sum(partition.replicas[0] == broker_id for partition in hosted),
-                "in_sync": sum(broker_id in partition.isr for partition in hosted),
-            }
-        )
-    events += [
-        {
-            "type": "partition",
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "problem": "offline" if tp in offline else "under replicated",
-            "leader": partitions[tp].leader,
-            "replicas": partitions[tp].replicas,
-            "isr": partitions[tp].isr,
-        }
-        for tp in sorted(offline | under_replicated)
+    brokers = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
+    if args.broker is not None and args.broker not in brokers:
+        raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
+    internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
+    problems = [
+        _Problem(tp, partition, tp.topic in internal)
+        for tp, partition in sorted(partitions.items())
+        if not is_in_sync(partition)
+        and (not args.topics or tp.topic in args.topics)
+        and (args.broker is None or args.broker in partition.replicas)
     ]
-    return events
+    summary = _summary(cluster, partitions)
+    broker_events = [_broker(number, cluster, partitions, silent) for number in brokers]
+    if args.json:
+        for event in (summary, *broker_events, *(problem.event() for problem in problems)):
+            print(json_line(event))
+    else:
+        print(_summary_text(summary))
+        print(*map(_broker_text, broker_events), sep="\n")
+        for line in _problem_lines(problems, cluster, args.internal):
+            print(line)
+    return DAMAGE if problems or silent else OK
 
 
-def _text(event: dict[str, object]) -> str:
-    if event["type"] == "cluster":
-        return (
-            f"cluster {event['cluster_id']}, controller {leader_text(_int(event['controller']))}: "
-            f"{counted(_int(event['brokers']), 'broker')}, {counted(_int(event['topics']), 'topic')}, "
-            f"{counted(_int(event['partitions']), 'partition')}, {event['offline']} offline, "
-            f"{event['under_replicated']} under replicated"
-        )
-    if event["type"] == "broker":
-        at = f"at {event['address']}" if event["is_alive"] else "not alive"
-        rack = f", rack {event['rack']}" if event["rack"] else ""
-        controller = ", controller" if event["is_controller"] else ""
-        return (
-            f"  broker {event['broker']} {at}{rack}{controller}: leads {event['leaders']} "
-            f"(preferred leader of {event['preferred_leaders']}), in sync for {event['in_sync']} "
-            f"of {counted(_int(event['replicas']), 'replica')}"
-        )
+class _Problem(NamedTuple):
+    """A partition without a leader, or with a replica that is not in sync."""
+
+    topic_partition: TopicPartition
+    partition: PartitionDescription
+    is_internal: bool
+
+    @property
+    def is_offline(self) -> bool:
+        return self.partition.leader < 0
+
+    @property
+    def not_in_sync(self) -> tuple[int, ...]:
+        """Brokers."""
+        return tuple(sorted({*self.partition.replicas} - {*self.partition.isr}))
+
+    def event(self) -> dict[str, object]:
+        return {
+            "type": "partition",
+            "topic": self.topic_partition.topic,
+            "partition": self.topic_partition.partition,
+            "is_internal": self.is_internal,
+            "problem": "offline" if self.is_offline else "under replicated",
+            "leader": self.partition.leader,
+            "replicas": self.partition.replicas,
+            "isr": self.partition.isr,
+            "not_in_sync": self.not_in_sync,
+        }
+
+    def text(self) -> str:
+        leader = "" if self.is_offline else f"leader {self.partition.leader}, "
+        replicas, isr = ids_text(self.partition.replicas), ids_text(self.partition.isr)
+        return f"{self.topic_partition}: {leader}replicas {replicas}, ISR {isr}"
+
+
+def _summary(
+    cluster: ClusterDescription, partitions: Mapping[TopicPartition, PartitionDescription]
+) -> dict[str, object]:
+    return {
+        "type": "cluster",
+        "cluster_id": cluster.cluster_id,
+        "controller": cluster.controller_id,
+        "brokers": len(cluster.brokers),
+        "topics": len(cluster.topics),
+        "partitions": len(partitions),
+        "offline": sum(partition.leader < 0 for partition in partitions.values()),
+        "under_replicated": sum(len(partition.isr) < len(partition.replicas) for partition in partitions.values()),
+    }
+
+
+def _broker(
+    number: int,
+    cluster: ClusterDescription,
+    partitions: Mapping[TopicPartition, PartitionDescription],
+    silent: Mapping[int, str],
+) -> dict[str, object]:
+    node = cluster.brokers.get(number)
+    hosted = [partition for partition in partitions.values() if number in partition.replicas]
+    return {
+        "type": "broker",
+        "broker": number,
+        "address": None if node is None else f"{node.host}:{node.port}",
+        "rack": None if node is None else node.rack,
+        "is_alive": node is not None,
+        "no_answer": silent.get(number),
+        "is_controller": number == cluster.controller_id,
+        "replicas": len(hosted),
+        "leaders": sum(partition.leader == number for partition in hosted),
+        "preferred_leaders": sum(partition.replicas[0] == number for partition in hosted),
+        "in_sync": sum(number in partition.isr for partition in hosted),
+    }
+
+
+def _summary_text(event: Mapping[str, object]) -> str:
     return (
-        f"  {event['topic']}-{event['partition']} {event['problem']}: leader {leader_text(_int(event['leader']))}, "
-        f"replicas {ids_text(event['replicas'])}, ISR {ids_text(event['isr'])}"  # type: ignore[arg-type]
+        f"cluster {event['cluster_id']}, controller {leader_text(_int(event['controller']))}: "
+        f"{counted(_int(event['brokers']), 'broker')}, {counted(_int(event['topics']), 'topic')}, "
+        f"{counted(_int(event['partitions']), 'partition')}, {event['offline']} offline, "
+        f"{event['under_replicated']} under replicated"
+    )
+
+
+def _broker_text(event: Mapping[str, object]) -> str:
+    at = f"at {event['address']}" if event["is_alive"] else "not alive"
+    rack = f", rack {event['rack']}" if event["rack"] else ""
+    controller = ", controller" if event["is_controller"] else ""
+    silence = "" if event["no_answer"] is None else f"; it does not answer: {event['no_answer']}"
+    return (
+        f"  broker {event['broker']} {at}{rack}{controller}: leads {event['leaders']} "
+        f"(preferred leader of {event['preferred_leaders']}), in sync for {event['in_sync']} "
+        f"of {counted(_int(event['replicas']), 'replica')}{silence}"
+    )
+
+
+def _problem_lines(problems: list[_Problem], cluster: ClusterDescription, with_internal: bool) -> Iterator[str]:
+    """Partitions of one heading below each other; of an internal topic one line for each heading, unless all its
+    partitions are wanted."""
+    headings: dict[str, list[_Problem]] = {}
+    for problem in sorted(problems, key=lambda problem: (not problem.is_offline, problem.not_in_sync)):
+        headings.setdefault(_heading(problem), []).append(problem)
+    for heading, group in headings.items():
+        yield f"  {heading}: {counted(len(group), 'partition')}"
+        summed: dict[str, int] = {}
+        for problem in group:
+            if problem.is_internal and not with_internal:
+                summed[problem.topic_partition.topic] = summed.get(problem.topic_partition.topic, 0) + 1
+            else:
+                yield f"    {problem.text()}"
+        for name, count in summed.items():
+            yield f"    {name} (internal): {count} of {counted(len(cluster.topics[name].partitions), 'partition')}"
+
+
+def _heading(problem: _Problem) -> str:
+    if problem.is_offline:
+        return "offline, without a leader"
+    return (
+        f"under replicated, not in sync on broker{'s' * (len(problem.not_in_sync) > 1)} {ids_text(problem.not_in_sync)}"
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Collection, Iterable, Sequence
 
-from kcore.client.admin_client import AdminClient, ClusterDescription
+from kcore.client.admin_client import Address, AdminClient, ClusterDescription, PartitionDescription
 from kcore.client.group_client import GroupClient
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
@@ -13,6 +14,7 @@ from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses,
 
 #: A request carries it in ms.
 _LONGEST_S = MAX_INT32 // 1000
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
@@ -20,22 +22,35 @@ def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT[,...]",
-        default="127.0.0.1:9092",
-        help="brokers of the cluster, one is enough; default 127.0.0.1:9092",
+        default=DEFAULT_BOOTSTRAP,
+        help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",
     )
-    parser.add_argument("--timeout", type=_seconds, default=30, metavar="S", help="for each request; default 30")
+    add_timeout(parser)
     add_json(parser, json_help)
     parser.epilog = f"Example: {example}"
 
 
+def add_timeout(parser: argparse.ArgumentParser, what: str = "for each request", default: int = 30) -> None:
+    parser.add_argument("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
+
+
 def admin_client(args: argparse.Namespace) -> AdminClient:
     """Raises UsageError."""
-    return AdminClient(addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000)
+    return AdminClient(
+        addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000, on_silence=print_silence
+    )
 
 
 def group_client(args: argparse.Namespace) -> GroupClient:
     """Raises UsageError."""
-    return GroupClient(addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000)
+    return GroupClient(
+        addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000, on_silence=print_silence
+    )
+
+
+def print_silence(address: Address, reason: str) -> None:
+    """Name a broker that does not answer, on stderr."""
+    print(f"kcore: {address[0]}:{address[1]} does not answer: {reason}", file=sys.stderr, flush=True)
 
 
 def broker_ids(text: str) -> tuple[int, ...]:
@@ -92,6 +107,11 @@ def split_partitions(word: str) -> tuple[str, list[int]]:
 def topics_of(words: Sequence[str]) -> list[str]:
     """The topics of TOPIC and TOPIC:N."""
     return list(dict.fromkeys(split_partitions(word)[0] for word in words))
+
+
+def is_in_sync(partition: PartitionDescription) -> bool:
+    """Whether the partition has a leader, and all of its replicas are in the ISR and available."""
+    return partition.leader >= 0 and len(partition.isr) == len(partition.replicas) and not partition.offline
 
 
 def error_text(error: ApiError | None) -> str | None:

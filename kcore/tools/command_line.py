@@ -68,6 +68,13 @@ def positive(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
 
 
+def broker_id(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if text.isdecimal() and int(text) <= MAX_INT32:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a broker id, from 0 to {MAX_INT32}")
+
+
 def positive_int16(text: str) -> int:
     """What fits an INT16 of the protocol.  Raises ArgumentTypeError."""
     return _at_most(0x7FFF, text)

@@ -6,8 +6,9 @@ import argparse
 import json
 from typing import Any, NamedTuple
 
-from kcore.client.monitor import ask_broker
-from kcore.tools.command_line import OK, add_json
+from kcore.common.topic_partition import TopicPartition
+from kcore.tools.command_line import OK, add_json, protocol_string
+from kcore.tools.monitored_broker import MonitoredBroker, add_broker
 
 
 class Command(NamedTuple):
@@ -18,9 +19,9 @@ class Command(NamedTuple):
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
     parser.add_argument("partition", metavar="PARTITION", type=int, nargs="?", default=0, help="default 0")
-    parser.add_argument("--data", metavar="DIR", required=True, help="the broker's (first) data directory")
+    add_broker(parser, "the partition's leader")
     add_json(parser, "one JSON object")
 
 
@@ -60,7 +61,8 @@ def _run_fetch(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, command: str, **arguments: Any) -> int:
-    answer = ask_broker(args.data, command, topic=args.topic, partition=args.partition, **arguments)
+    broker = MonitoredBroker(args, TopicPartition(args.topic, args.partition))
+    answer = broker.ask(command, topic=args.topic, partition=args.partition, **arguments)
     print(json.dumps(answer["value"], indent=1) if args.json else answer["text"])
     return OK
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
-from kcore.common.text import counted, json_line, printable
+from kcore.common.text import counted, json_line, plain_error, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.cluster_command import add_cluster, group_client
-from kcore.tools.command_line import OK, USAGE, protocol_string
+from kcore.tools.command_line import DAMAGE, OK, USAGE, protocol_string
 
 
 class Command(NamedTuple):
@@ -56,7 +56,7 @@ def _run_list(args: argparse.Namespace) -> int:
 
 def _report_brokers(errors: Mapping[int, OSError | ApiError]) -> int:
     for broker_id, error in errors.items():
-        print(f"kcore: the groups of broker {broker_id} are missing: {error}", file=sys.stderr)
+        print(f"kcore: the groups of broker {broker_id} are missing: {plain_error(error)}", file=sys.stderr)
     return USAGE if errors else OK
 
 
@@ -66,7 +66,7 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_describe(args: argparse.Namespace) -> int:
-    status, missing = OK, False
+    status, missing, unknown = OK, False, False
     with group_client(args) as client:
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
@@ -81,11 +81,12 @@ def _run_describe(args: argparse.Namespace) -> int:
                 missing = True
                 print(printable(f"kcore: {error}"), file=sys.stderr)
                 continue
+            unknown = unknown or any(position.log_end.offset is None for position in positions)
             if args.json:
                 print(json_line(_as_json(group, positions)))
             else:
                 print("\n".join(map(printable, _lines(group, positions))))
-    return USAGE if missing else status
+    return USAGE if missing or status else DAMAGE if unknown else OK
 
 
 def _positions(client: GroupClient, group: GroupDescription) -> list[_Position]:

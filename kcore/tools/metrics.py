@@ -6,13 +6,13 @@ import argparse
 import json
 import time
 
-from kcore.client.monitor import ask_broker
 from kcore.common.metrics import Attributes, rates
 from kcore.tools.command_line import OK, add_json, positive
+from kcore.tools.monitored_broker import MonitoredBroker, add_broker
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="DIR", required=True, help="the broker's (first) data directory")
+    add_broker(parser, "the first one of --bootstrap")
     parser.add_argument("--match", metavar="TEXT", default="", help="only metrics with TEXT in their name")
     parser.add_argument(
         "--rates", type=positive, metavar="SECONDS", help="what happened per second, counted for that long"
@@ -21,8 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the metrics; 0.  2 if no broker serves the directory."""
-    before = _read(args)
+    """Print the metrics; 0.  Raises MonitorError, UsageError, OSError."""
+    broker = MonitoredBroker(args)
+    before = _read(broker, args.match)
     if args.rates is None:
         if args.json:
             print(json.dumps(before, indent=1))
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return OK
     start = time.monotonic()
     time.sleep(args.rates)
-    after = _read(args)
+    after = _read(broker, args.match)
     per_second = rates(before, after, time.monotonic() - start)
     if args.json:
         print(json.dumps(per_second, indent=1))
@@ -43,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _read(args: argparse.Namespace) -> dict[str, Attributes]:
-    metrics: dict[str, Attributes] = ask_broker(args.data, "metrics")
-    return {name: attributes for name, attributes in metrics.items() if args.match in name}
+def _read(broker: MonitoredBroker, match: str) -> dict[str, Attributes]:
+    metrics: dict[str, Attributes] = broker.ask("metrics")
+    return {name: attributes for name, attributes in metrics.items() if match in name}
 
 
 def _number(value: float) -> str:

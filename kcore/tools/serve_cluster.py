@@ -304,11 +304,10 @@ class _ServedCluster:
             f"{kcore} cluster{bootstrap}  # the brokers, what each leads, what is wrong",
         ]
         if self._args.brokers > 1:
-            victim, data = max(self._running), shlex.quote(short(self._args.data))
+            victim = max(self._running)
             lines += [
                 f"kill -9 {self._running[victim].pid}  # broker {victim}; some seconds later others lead: look again",
-                f'for data in {data}/*/; do {kcore} explain isr orders 0 --data "$data"; done'
-                "  # of each broker: the leader says who is in sync and why",
+                f"{kcore} explain isr orders 0{bootstrap}  # the leader says who is in sync and why",
             ]
         hints = [f"  {line}" for line in lines]
         return [*self.summary(), "Ctrl-C stops all of them; next, in another terminal:", *hints]

@@ -17,8 +17,8 @@ from kcore.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
-from kcore.tools.command_line import OK, USAGE, UsageError, positive_int16, positive_int32, protocol_string
+from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, is_in_sync, leader_text
+from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, positive_int16, positive_int32, protocol_string
 
 #: How long brokers that are alive may take to delete a topic until that is said.
 _DELETION_MS = 10_000
@@ -101,7 +101,10 @@ def _run_describe(args: argparse.Namespace) -> int:
             )
     for text in missing:
         print(f"kcore: {text}", file=sys.stderr)
-    return USAGE if missing else OK
+    if missing:
+        return USAGE
+    are_in_sync = all(is_in_sync(partition) for topic in topics.values() for partition in topic.partitions.values())
+    return OK if are_in_sync and not deleted else DAMAGE
 
 
 #: Why one topic cannot be described and others can.
@@ -231,8 +234,11 @@ def _run_delete(args: argparse.Namespace) -> int:
         replicas = _replicas(admin, args.topic)
         admin.delete_topic(args.topic)
         is_deleted, dead = await_deletion(admin, args.topic, replicas)
-        # Of a topic that has never had a leader, only the cluster knows the replicas.
-        text = None if is_deleted or replicas else admin.waiting_deletion(args.topic)
+        text = None
+        if not is_deleted and not replicas:
+            # Of a topic that has never had a leader, only the cluster knows the replicas.
+            text = admin.waiting_deletion(args.topic)
+            is_deleted = text is None
     if args.json:
         print(json_line({"topic": args.topic, "deleted": is_deleted, "waits_for_brokers": dead}))
     elif is_deleted:
@@ -243,14 +249,14 @@ def _run_delete(args: argparse.Namespace) -> int:
             f"broker{'s' if len(dead) > 1 else ''} {ids_text(dead)}, not alive now, to delete "
             f"{'their' if len(dead) > 1 else 'its'} replicas; until then there can be no other topic of this name"
         )
-    elif not replicas:
-        print(text or f"{args.topic} is deleted")
+    elif text is not None:
+        print(text)
     else:
         print(
             f"{args.topic} is being deleted: clients do not see it any more, but brokers {ids_text(sorted(replicas))} "
             "have not all deleted their replicas yet; until then there can be no other topic of this name"
         )
-    return OK
+    return OK if is_deleted else DAMAGE
 
 
 def _replicas(admin: AdminClient, name: str) -> set[int]:

@@ -25,7 +25,7 @@ class Brokers:
 
     def __init__(self, monkeypatch, found, **answers):
         self.found, self.answers, self.asked = list(found), {name: list(a) for name, a in answers.items()}, []
-        monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words))
+        monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words[:4]))
 
     def answer(self, address, request, response_class, max_version=None):
         self.asked.append((address[1] - 9090, response_class, max_version))

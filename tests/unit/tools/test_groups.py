@@ -229,7 +229,7 @@ def test_where_the_topic_has_gone_the_log_end_is_unknown_with_the_reason(cluster
     ):
         commit(client, "late", {("orders", 1): 1}, generation, member_id)
         status, out, err = text("groups", "describe", "late")
-        assert (status, err) == (0, "")
+        assert (status, err) == (1, "")
         assert out.splitlines()[2:] == [
             f"  gone-4: member {member_id}, nothing committed, log end unknown: UnknownTopicOrPartition: This broker "
             "knows no such topic or partition.",

@@ -1,0 +1,153 @@
+"""The process of this machine that serves an address or a data directory, and whether it stands still.
+
+Read from Linux' /proc, without a question to the broker: a process that is stopped (SIGSTOP, Ctrl-Z, a debugger) keeps
+its listeners, so the system goes on taking connections for it, and nobody answers.  Of another user's processes only
+root can know the sockets, and elsewhere than on Linux there is no /proc: then None says that it is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+_LISTEN = "0A"  # st of /proc/net/tcp
+#: Of /proc/PID/stat: stopped by a signal, and stopped by a debugger.
+_STOPPED_STATES = {"T": "stopped by SIGSTOP or a terminal", "t": "stopped by a debugger"}
+_LOCK_FILE = "/.lock"
+
+
+class BrokerProcess(NamedTuple):
+    """data_dirs: those that it holds the lock of; several brokers may run in one process."""
+
+    pid: int
+    data_dirs: tuple[str, ...]
+
+    def stopped_reason(self) -> str | None:
+        """ "its process 4711 stands still: stopped by SIGSTOP or a terminal", and when it last wrote a file directly in
+        its data directories (its checkpoints); None if it runs or that is not known."""
+        how = _stopped(self.pid)
+        if how is None:
+            return None
+        written_s = max(map(_last_written_s, self.data_dirs), default=0.0)
+        last = "" if written_s == 0 else f"; it last wrote a checkpoint at {datetime.fromtimestamp(written_s):%F %T}"
+        return f"its process {self.pid} stands still, {how}{last}"
+
+
+def process_of_address(host: str, port: int) -> BrokerProcess | None:
+    """Whose listener takes the connections to host:port; None if it is not of this machine, or is not known."""
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return None
+    inodes = _listeners({str(address) for address in addresses if _is_of_this_machine(str(address))}, port)
+    if not inodes:
+        return None
+    for pid in _pids():
+        targets = _open_files(pid)
+        if any(f"socket:[{inode}]" in targets for inode in inodes):
+            return BrokerProcess(pid, _data_dirs(targets))
+    return None
+
+
+def process(pid: int) -> BrokerProcess:
+    """The process with this id; without data directories where they are not known."""
+    return BrokerProcess(pid, _data_dirs(_open_files(pid)))
+
+
+def process_of_data_dir(data_dir: str) -> BrokerProcess | None:
+    """That holds the directory's lock; None if none does, or it is not known."""
+    lock = os.path.realpath(data_dir) + _LOCK_FILE
+    for pid in _pids():
+        targets = _open_files(pid)
+        if lock in targets:
+            return BrokerProcess(pid, _data_dirs(targets))
+    return None
+
+
+def _stopped(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name before the state is in parentheses, and may have some itself.
+            state = file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return None
+    return _STOPPED_STATES.get(state)
+
+
+def _last_written_s(data_dir: str) -> float:
+    """0 where it cannot be known."""
+    try:
+        with os.scandir(data_dir) as entries:
+            return max((entry.stat().st_mtime for entry in entries if entry.name.endswith("-checkpoint")), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _data_dirs(targets: frozenset[str]) -> tuple[str, ...]:
+    return tuple(sorted(target.removesuffix(_LOCK_FILE) for target in targets if target.endswith(_LOCK_FILE)))
+
+
+def _pids() -> Iterator[int]:
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return
+    yield from (int(name) for name in names if name.isdecimal())
+
+
+def _open_files(pid: int) -> frozenset[str]:
+    """What its descriptors point to; empty where that may not be read."""
+    directory = f"/proc/{pid}/fd"
+    targets = set()
+    try:
+        for name in os.listdir(directory):
+            try:
+                targets.add(os.readlink(f"{directory}/{name}"))
+            except OSError:
+                pass  # closed meanwhile
+    except OSError:
+        pass
+    return frozenset(targets)
+
+
+def _is_of_this_machine(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _listeners(addresses: set[str], port: int) -> set[str]:
+    """The inodes of the sockets that listen there."""
+    if not addresses:
+        return set()
+    # A listener of both families, as Java makes them, has an IPv4 address in the form of IPv6.
+    mapped = [f"::ffff:{address}" for address in addresses if ":" not in address]
+    wanted = {(_kernel_form(address), port) for address in (*addresses, *mapped, "0.0.0.0", "::")}
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as file:
+                lines = file.readlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            local, _, number = fields[1].partition(":")
+            if fields[3] == _LISTEN and (local, int(number, 16)) in wanted:
+                inodes.add(fields[9])
+    return inodes
+
+
+def _kernel_form(address: str) -> str:
+    """As /proc/net/tcp writes it: each four bytes of the address as a number of the machine's byte order, in hex."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    packed = socket.inet_pton(family, address.partition("%")[0])
+    return "".join(f"{word:08X}" for word in struct.unpack(f"={len(packed) // 4}I", packed))

@@ -1,0 +1,97 @@
+"""Which broker of this machine a command asks about itself: by its data directory, or by its address."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from kcore.client.admin_client import Address, Node
+from kcore.client.broker_process import BrokerProcess, process_of_address
+from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker
+from kcore.common.topic_partition import TopicPartition
+from kcore.tools.cluster_command import DEFAULT_BOOTSTRAP, add_timeout, admin_client, ids_text
+from kcore.tools.command_line import UsageError, addresses, broker_id
+
+
+def add_broker(parser: argparse.ArgumentParser, default_broker: str) -> None:
+    """default_broker: the one that is asked without --broker, for --help."""
+    parser.add_argument("--data", metavar="DIR", help="the broker's (first) data directory, instead of --bootstrap")
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",
+    )
+    parser.add_argument(
+        "--broker",
+        type=broker_id,
+        metavar="ID",
+        help=f"which one, of those that run on this machine; default: {default_broker}",
+    )
+    add_timeout(parser, "for the answer")
+
+
+class MonitoredBroker:
+    """The broker that the options name.  Raises UsageError, KafkaError, OSError."""
+
+    def __init__(self, args: argparse.Namespace, topic_partition: TopicPartition | None = None) -> None:
+        """topic_partition: without --broker its leader is asked; None: the first broker of --bootstrap."""
+        self._timeout_s = args.timeout
+        if args.data is not None:
+            if args.bootstrap is not None or args.broker is not None:
+                raise UsageError("--data goes without --bootstrap and --broker: it is one broker's directory")
+            self._data_dir = args.data
+            return
+        args.bootstrap = args.bootstrap or DEFAULT_BOOTSTRAP
+        node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
+        address = addresses(args.bootstrap)[0] if node is None else (node.host, node.port)
+        self._data_dir = _data_dir(address, node, args.timeout)
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Raises MonitorError, OSError."""
+        return ask_broker(self._data_dir, command, self._timeout_s, **arguments)
+
+
+def _node(args: argparse.Namespace, topic_partition: TopicPartition | None) -> Node:
+    """The broker with the id of --broker, or the partition's leader.  Raises UsageError, KafkaError, OSError."""
+    with admin_client(args) as admin:
+        if args.broker is not None or topic_partition is None:
+            brokers = admin.describe_cluster(()).brokers
+            if args.broker not in brokers:
+                raise UsageError(f"broker {args.broker} is not alive; there are {ids_text(brokers)}")
+            return brokers[args.broker]
+        cluster = admin.describe_cluster([topic_partition.topic])
+    partition = cluster.topics[topic_partition.topic].partitions.get(topic_partition.partition)
+    if partition is None:
+        raise UsageError(f"there is no partition {topic_partition}")
+    if partition.leader not in cluster.brokers:
+        raise UsageError(
+            f"{topic_partition} has no leader that is alive: name with --broker which one to ask, its replicas are on "
+            f"{ids_text(partition.replicas)}"
+        )
+    return cluster.brokers[partition.leader]
+
+
+def _data_dir(address: Address, node: Node | None, timeout_s: float) -> str:
+    """The directory with the socket of the broker that listens there.  Raises MonitorError."""
+    host, port = address
+    name = f"{host}:{port}" if node is None else f"broker {node.broker_id} at {host}:{port}"
+    process = process_of_address(host, port)
+    if process is None:
+        raise MonitorError(
+            f"{name}: no process of this machine, and of this user, listens there.  Run the command on the broker's "
+            "machine: it reads a socket in the broker's data directory, since Kafka's protocol has no request for this"
+        )
+    found = [path for path in process.data_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
+    if len(found) > 1:
+        found = [path for path in found if port in ask_broker(path, "ports", timeout_s)]
+    if not found:
+        raise MonitorError(
+            f"{name}: its process {process.pid} has no data directory with {FILE_NAME}, {_serves(process)}"
+        )
+    return found[0]
+
+
+def _serves(process: BrokerProcess) -> str:
+    directories = ", ".join(process.data_dirs)
+    return f"it serves {directories}" if directories else "it may be no broker, or one of another user"

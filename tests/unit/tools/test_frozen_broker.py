@@ -1,0 +1,116 @@
+"""Three broker processes, one of which stands still: what the commands of a running cluster say, and how soon.
+
+The timeouts are longer than the test's deadline: a command that waits for the broker that stands still fails the test.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.system.broker_processes import BrokerProcesses
+
+DEADLINE_S = 60
+TOO_LONG = ["--timeout", "600"]
+FROZEN = 0
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory):
+    # The session lasts: for the cluster the broker that stands still is alive.
+    directory = tmp_path_factory.mktemp("frozen")
+    brokers = BrokerProcesses(directory, topic="orders", partitions=1, session_ms=600_000)
+    try:
+        brokers.start_all()
+        others = [number for number in brokers.running if number != FROZEN]
+        assignment = ",".join(map(str, [*others, FROZEN]))
+        created = kcore(
+            "topics", "create", "orders", "--assign", assignment, "--bootstrap", address(brokers, others[0])
+        )
+        assert created.returncode == 0, created.stderr
+        brokers.pause(FROZEN)
+        yield brokers
+    finally:
+        for process in brokers.running.values():
+            process.kill()
+            process.wait()
+
+
+def kcore(*words):
+    command = [sys.executable, "-m", "kcore", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+
+
+def address(brokers, number):
+    return brokers.bootstrap_servers.split(",")[number]
+
+
+def stands_still(brokers):
+    return f"its process {brokers.running[FROZEN].pid} stands still, stopped by SIGSTOP or a terminal"
+
+
+def test_the_cluster_is_described_by_the_brokers_that_answer_and_the_one_that_stands_still_is_named(brokers):
+    done = kcore("cluster", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  broker {FROZEN} ")]
+    assert f"it does not answer: no answer within 1.5 s: {stands_still(brokers)}" in line
+    assert done.stderr.startswith(f"kcore: {address(brokers, FROZEN)} does not answer: ")
+    assert stands_still(brokers) in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_broker_that_is_not_asked_for_the_cluster_is_named_too(brokers):
+    done = kcore("cluster", "--bootstrap", address(brokers, 1), "--json", *TOO_LONG)
+    assert (done.returncode, done.stderr) == (1, "")
+    silent = {e["broker"]: e["no_answer"] for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "broker"}
+    assert stands_still(brokers) in silent.pop(FROZEN)
+    assert silent == {1: None, 2: None}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cluster"],
+        ["topics", "list"],
+        ["topics", "describe", "orders"],
+        ["groups", "describe", "g"],
+        ["explain", "isr", "orders"],
+    ],
+    ids=" ".join,
+)
+def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers, words):
+    done = kcore(*words, "--bootstrap", address(brokers, FROZEN), *TOO_LONG)
+    assert (done.returncode, done.stdout) == (2, "")
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"kcore: {address(brokers, FROZEN)}: no answer") and stands_still(brokers) in last
+
+
+def test_a_broker_that_was_silent_is_not_asked_first_again(brokers):
+    done = kcore("topics", "describe", "orders", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG)
+    assert "orders: 1 partition, 3 replicas each" in done.stdout
+    assert len(done.stderr.splitlines()) == 1 and stands_still(brokers) in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["metrics"], ["explain", "isr", "orders"], ["explain", "fetch", "orders"]], ids=" ".join
+)
+def test_a_broker_that_stands_still_is_named_when_it_is_asked_about_itself(brokers, words):
+    data_dir = str(brokers.data_dir(FROZEN))
+    by_path = kcore(*words, "--data", data_dir, *TOO_LONG)
+    # By its own address, and through the others.
+    by_address = [] if words[0] == "explain" else [kcore(*words, "--bootstrap", address(brokers, FROZEN), *TOO_LONG)]
+    by_id = kcore(*words, "--bootstrap", address(brokers, 1), "--broker", str(FROZEN), *TOO_LONG)
+    for done in (by_path, *by_address, by_id):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"kcore: {data_dir}: its broker (process {brokers.running[FROZEN].pid}) does not")
+        assert stands_still(brokers) in done.stderr
+
+
+def test_a_running_broker_is_explained_and_measured_by_its_address(brokers):
+    leader = kcore("explain", "isr", "orders", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG)
+    assert leader.returncode == 0
+    assert leader.stdout.startswith("orders-0 on broker 1: leader with epoch ")
+    follower = kcore("explain", "isr", "orders", "--bootstrap", address(brokers, 1), "--broker", "2", *TOO_LONG)
+    assert follower.stdout.startswith("orders-0 on broker 2: follower of broker 1")
+    metrics = kcore("metrics", "--bootstrap", address(brokers, 2), "--match", "LeaderCount", *TOO_LONG)
+    assert "name=LeaderCount  Value=" in metrics.stdout
