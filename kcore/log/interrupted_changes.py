@@ -16,6 +16,7 @@ from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
+    LOST_RECORDS_FILE,
     PARTITION_METADATA_FILE,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
@@ -109,4 +110,5 @@ def _complete_swaps(directory: str, swaps: list[SegmentFileName]) -> None:
 
 
 def _is_of_a_log(name: str) -> bool:
-    return name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE) or parse_segment_file(name) is not None
+    names = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, LOST_RECORDS_FILE)
+    return name in names or parse_segment_file(name) is not None

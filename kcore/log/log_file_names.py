@@ -37,6 +37,7 @@ STRAY_DIR_SUFFIX = "-stray"
 LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 PARTITION_METADATA_FILE = "partition.metadata"
+LOST_RECORDS_FILE = "lost-records"
 
 _LONGEST_NAME = 255  # what common file systems allow
 

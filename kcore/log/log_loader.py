@@ -43,6 +43,7 @@ from kcore.log.interrupted_changes import finish_interrupted_changes, list_segme
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -59,6 +60,7 @@ from kcore.log.log_file_names import (
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
+from kcore.log.lost_records import LostRecords, read_mark, write_mark
 from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, batch_at, split
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import (
@@ -93,6 +95,7 @@ def load_log(
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
     log_dir: LogDir | None = None,
     segment_threads: Executor | None = None,
+    marks_lost_records: bool = False,
 ) -> UnifiedLog:
     """The log of an existing directory, which may be empty.
 
@@ -105,6 +108,8 @@ def load_log(
     log_dir: the data directory.  The loader reports to it how many segments need a scan; UnifiedLog describes what
     the log does with it.  segment_threads: its free threads share the scans; the calling thread may belong to the same
     pool.
+    marks_lost_records: with mode "a": other brokers have replicas of this log.  If records below the high watermark or
+    the recovery point are gone, or some before others, the log gets the mark of lost_records.py before anything is cut.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
@@ -117,6 +122,8 @@ def load_log(
     loader.segment_threads = segment_threads
     loader.log_dir = log_dir
     loader.is_empty = is_empty
+    loader.marks_lost_records = marks_lost_records and mode == "a"
+    loader.checkpointed_high_watermark = high_watermark
     try:
         parts = loader.load()
         return UnifiedLog(
@@ -159,6 +166,9 @@ class _LogLoader:
         self.segment_threads: Executor | None = None
         self.log_dir: LogDir | None = None
         self.is_empty = False
+        self.marks_lost_records = False
+        self.checkpointed_high_watermark = 0
+        self.lost_records: LostRecords | None = None
 
     def load(self) -> LoadedParts:
         while True:
@@ -175,6 +185,7 @@ class _LogLoader:
         files: list[SegmentFileName] = []
         if not self.is_empty:
             files, self.swapped = finish_interrupted_changes(self.directory, writable=self.writable)
+            self._read_mark()
         state = self._producer_state(files)
         indexed = self._open_segments(files)
         self._leave_out_half_made_segments()
@@ -202,7 +213,7 @@ class _LogLoader:
         epochs = epoch_loader.load(
             epochs_in_file, batch_epochs, log_start_offset, log_end_offset, starts_anew=starts_anew
         )
-        self._report_lost_records(log_end_offset)
+        self._note_lost_end(log_start_offset, log_end_offset)
         self._rebuild_producers(state, log_start_offset, log_end_offset)
         for segment in self.segments:
             # Of ten thousand logs most are idle: with three mappings each they would exceed vm.max_map_count.
@@ -216,6 +227,7 @@ class _LogLoader:
             state,
             self._read_topic_id(),
             self.txn_indexes,
+            self.lost_records,
         )
 
     def _reconcile_log_start(
@@ -249,7 +261,35 @@ class _LogLoader:
         assert first is not None
         return max(log_start_offset, first.base_offset), log_end_offset
 
-    def _report_lost_records(self, log_end_offset: int) -> None:
+    # -- records that are lost ------------------------------------------------------------------------------------
+
+    def _read_mark(self) -> None:
+        """The mark that an earlier start, or the broker's check of damaged records, has left."""
+        if not self.writable:
+            return
+        try:
+            first_offset = read_mark(self.directory)
+        except CorruptFile as error:
+            logger.error("any record of this log may be lost: %s", error)
+            first_offset = 0
+        if first_offset is not None:
+            self.lost_records = LostRecords(first_offset)
+
+    def _mark_lost(self, first_offset: int) -> None:
+        """Durable before the damage is cut off: the next start would not see it."""
+        if not self.marks_lost_records or (self.lost_records and self.lost_records.first_offset <= first_offset):
+            return
+        self.lost_records = LostRecords(first_offset)
+        try:
+            write_mark(self.directory, first_offset)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRORS:
+                raise
+            logger.error(
+                "%s: records from %d on are lost, and no mark says so: %s", self.directory, first_offset, error
+            )
+
+    def _note_lost_end(self, log_start_offset: int, log_end_offset: int) -> None:
         if log_end_offset < self.recovery_point:
             logger.error(
                 "%s: the log ends at offset %d, but was on disk up to %d: the records between are gone",
@@ -257,6 +297,11 @@ class _LogLoader:
                 log_end_offset,
                 self.recovery_point,
             )
+        if log_end_offset < max(self.recovery_point, self.checkpointed_high_watermark):
+            self._mark_lost(log_end_offset)
+        if self.lost_records is not None:
+            # What was deleted since is not missed.
+            self.lost_records.first_offset = max(self.lost_records.first_offset, log_start_offset)
 
     # -- producers ------------------------------------------------------------------------------------------------
 
@@ -567,6 +612,7 @@ class _LogLoader:
                 result = self._recover_segment(segment, state, epochs, log_start_offset, scan, is_flushed=is_flushed)
                 if result.truncated_bytes and is_flushed and segment is not self._active():
                     # The segments after it were flushed too: the damage in this one does not concern them.
+                    self._mark_lost(max(result.last_offset + 1, segment.base_offset))
                     segment.recover(only_noteworthy=True)
                     self._report_cut(segment, result, "cut %d bytes off segment %d", is_gap=True)
                     continue

@@ -176,6 +176,7 @@ class LogManager:
             random=self._random,
             scheduler=self._scheduler,
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+            marks_lost_records=self._config.has_other_replicas,
         )
 
     @property
@@ -369,6 +370,8 @@ class LogManager:
                 raise ValueError(f"{topic_partition}: no {'current' if current is None else 'future'} log to replace")
             log_dir = self._dirs[os.path.dirname(future.directory)]
             path = os.path.join(log_dir.path, partition_directory(topic_partition))
+            if current.lost_records is not None:
+                future.mark_lost_records(current.lost_records.first_offset)  # the copy lacks them too
             future.close()
             try:
                 rename(future.directory, path)
@@ -386,6 +389,7 @@ class LogManager:
             except OSError as error:
                 log_dir.fail(error)
                 raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
+            log.lost_records = current.lost_records
             self._logs.replace_current_with_future(log)
         on_replaced(log)
         old_dir = self._dirs.get(os.path.dirname(current.directory))
@@ -444,6 +448,18 @@ class LogManager:
             log_dir = self._dirs.get(os.path.dirname(log.directory))
             if log_dir is not None:
                 log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
+
+    def cut_lost_records(self, topic_partition: TopicPartition) -> int | None:
+        """UnifiedLog.cut_lost_records(); the offset at which the log ends now, None where nothing was to be cut.
+
+        For a log that nobody appends to.  Raises KafkaStorageError.
+        """
+        log = self.get_log(topic_partition)
+        if log is None or log.lost_records is None or log.lost_records.is_cut:
+            return None
+        with self._not_cleaned(log, is_future=False):
+            log.cut_lost_records()
+        return log.log_end_offset
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 

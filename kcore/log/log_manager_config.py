@@ -10,7 +10,10 @@ from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 
 @dataclass(frozen=True, slots=True)
 class LogManagerConfig:
-    """num_recovery_threads: for each data directory.  cleaner: None for no compaction.  Times are ms."""
+    """num_recovery_threads: for each data directory.  cleaner: None for no compaction.  Times are ms.
+
+    has_other_replicas: the logs are of a cluster's member: one that has lost records gets a mark (lost_records.py).
+    """
 
     num_recovery_threads: int = 2
     flush_check_ms: float = 2**63 - 1
@@ -21,3 +24,4 @@ class LogManagerConfig:
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     producer_expiry_check_ms: int = 600_000
     cleaner: CleanerConfig | None = None
+    has_other_replicas: bool = False

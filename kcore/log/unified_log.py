@@ -48,6 +48,7 @@ from kcore.log.log_offset_metadata import (
 )
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
+from kcore.log.lost_records import LostRecords, remove_mark, write_mark
 from kcore.log.producer_runs import take_runs
 from kcore.log.producer_state_entry import BatchMetadata
 from kcore.log.producer_state_manager import (
@@ -96,6 +97,7 @@ class LoadedParts:
     producer_state_manager: ProducerStateManager
     topic_id: UUID | None = None
     txn_indexes: dict[int, TransactionIndex] = field(default_factory=dict)
+    lost_records: LostRecords | None = None
 
 
 class UnifiedLog(LogHotPath):
@@ -146,6 +148,8 @@ class UnifiedLog(LogHotPath):
         self.topic_partition = topic_partition
         self.mode = mode
         self.topic_id = parts.topic_id
+        #: None unless the log lacks records that it once had (lost_records.py).
+        self.lost_records = parts.lost_records
         # True if the directory's name and partition.metadata may not be on the disk: an empty log was never flushed.
         self._directory_may_be_new = parts.recovery_point == 0 or parts.log_start_offset == parts.log_end_offset
         self.segments = parts.segments
@@ -630,6 +634,71 @@ class UnifiedLog(LogHotPath):
                 return True
             except OSError as error:
                 raise self._storage_failed("truncate", error, is_fatal=True) from error
+
+    def mark_lost_records(self, first_offset: int) -> None:
+        """Leave a mark that records from first_offset on are lost; durable when it returns.  A mark at a lower offset
+        stays.  Raises KafkaStorageError."""
+        with self.lock:
+            self._check_writable()
+            if self.lost_records is not None:
+                first_offset = min(first_offset, self.lost_records.first_offset)
+            first_offset = max(first_offset, self.log_start_offset)
+            try:
+                write_mark(self.directory, first_offset)
+            except OSError as error:
+                raise self._storage_failed("mark", error) from error
+            self.lost_records = LostRecords(first_offset)
+
+    def cut_lost_records(self) -> None:
+        """Truncate the log to the first lost offset, so that its end says what it has: there is no hole in it then.
+
+        A damaged batch there is cut off by a scan with CRC: its header may be what is damaged, and a search would miss
+        it.  Does nothing without a mark, or after it was done.  Raises LogIsServed, KafkaStorageError.
+        """
+        with self.lock:
+            lost = self.lost_records
+            if lost is None or lost.is_cut:
+                return
+            self._check_not_served()
+            self._check_writable()
+            first_offset = max(lost.first_offset, self.log_start_offset)
+            if first_offset < self.log_end_offset:
+                try:
+                    first_offset = self._cut_damage_at(first_offset)
+                except OSError as error:
+                    raise self._storage_failed("recover", error, is_fatal=True) from error
+                self.truncate_to(first_offset)
+            self.lost_records = LostRecords(first_offset, is_cut=True)
+
+    def _cut_damage_at(self, offset: int) -> int:
+        """Cut the segment that holds offset before its first bad batch; that batch's offset, or this one if it is
+        lower."""
+        segment = self.segments.floor(offset)
+        if segment is None:
+            return offset
+        result = segment.recover(only_noteworthy=True)
+        if not result.truncated_bytes:
+            return offset
+        logger.warning(
+            "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
+            self._source,
+            result.truncated_bytes,
+            segment.base_offset,
+            result.last_offset + 1,
+            result.valid_bytes,
+            result.reason,
+        )
+        return min(offset, max(result.last_offset + 1, segment.base_offset))
+
+    def forget_lost_records(self) -> None:
+        """The log has all records again: remove the mark.  Raises KafkaStorageError."""
+        with self.lock:
+            self._check_writable()
+            try:
+                remove_mark(self.directory)
+            except OSError as error:
+                raise self._storage_failed("remove the mark of", error) from error
+            self.lost_records = None
 
     def _ends_below(self, log_start_offset: int) -> bool:
         """Whether all batches are below the log start, and end before it: a truncation inside a batch removed the batch

@@ -124,6 +124,9 @@ class ReplicaLogs:
     def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
         log = self._log(tp)
         before = log.high_watermark
+        if log.lost_records is not None and log.lost_records.is_cut and offset <= log.log_end_offset:
+            log.forget_lost_records()
+            logger.info("%s: has the records up to offset %d again", tp, offset)
         if offset != before and log.update_high_watermark(offset) > before:
             self._note_change(tp)
 

@@ -22,6 +22,7 @@ from kcore.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
     ReplicaNotAvailable,
@@ -257,11 +258,31 @@ class ReplicaManager:
             for partition in partitions:
                 # Another change may have come meanwhile, and have added the partition already or stopped it.
                 is_hosted = self._partitions.get(partition.topic_partition) is partition
-                if is_hosted and not partition.is_leader and partition.leader_id >= 0 and not self._is_shutting_down:
+                if (
+                    is_hosted
+                    and not partition.is_leader
+                    and partition.leader_id >= 0
+                    and not self._is_shutting_down
+                    and self._has_no_hole(partition)
+                ):
                     initial = InitialFetchState(partition.log.high_watermark, partition.leader_epoch)
                     sources[partition.topic_partition] = FetchSource(partition.leader_id, initial)
             self.fetchers.add_partitions(sources)
             self.fetchers.shutdown_idle()
+
+    def _has_no_hole(self, partition: Partition) -> bool:
+        """Before a partition is copied: a log that has lost records is truncated to the first of them.  False if that
+        fails; then its data directory has failed."""
+        topic_partition = partition.topic_partition
+        try:
+            end_offset = self.log_manager.cut_lost_records(topic_partition)
+        except KafkaStorageError as error:
+            logger.error("%s: is not copied: %s", topic_partition, error)
+            return False
+        if end_offset is not None:
+            logger.warning("%s: had lost records; it is copied from offset %d on", topic_partition, end_offset)
+            self.log_dir_moves.mark_for_truncation(topic_partition, end_offset)
+        return True
 
     def update_metadata(
         self, controller_epoch: int, update: Callable[[], None], unassigned: Mapping[TopicPartition, int]

@@ -189,6 +189,7 @@ def _log_manager_config(config: KafkaConfig) -> LogManagerConfig:
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
         cleaner=config.cleaner_config,
+        has_other_replicas=config.is_cluster_member,
     )
 
 

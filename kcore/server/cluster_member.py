@@ -42,6 +42,7 @@ from kcore.server.admin_manager import AdminManager
 from kcore.server.leader_hand_over import LeaderHandOver
 from kcore.server.leadership_certainty import LeadershipCertainty
 from kcore.server.log_dir_notifications import LogDirNotifications
+from kcore.server.lost_records import CONTROLLER_WAIT_MS, IsrDeparture
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.offline_replicas import OfflineReplicas, is_assigned
 from kcore.server.partition_admin import PartitionAdmin
@@ -55,6 +56,8 @@ logger = logging.getLogger(__name__)
 NO_BROKER_EPOCH = -1
 #: After a call of the store that failed, before the next.
 _RETRY_MS = 1000
+#: How often it is asked whether a controller has taken this broker out of an ISR.
+_POLL_MS = 100
 #: How long a start waits for the old registration of its id to end: zookeeper.session.timeout.ms, and a little.
 REGISTRATION_TIMEOUT_MS = 20_000
 
@@ -108,6 +111,7 @@ class ClusterMember:
         topic_configs: TopicConfigs,
         leadership: LeadershipCertainty,
         registration_timeout_ms: float | None = None,
+        controller_wait_ms: float = CONTROLLER_WAIT_MS,
     ) -> None:
         self.broker_id = broker_id
         #: czxid of the registration; the next one has a higher.
@@ -129,6 +133,10 @@ class ClusterMember:
         self._admin = admin_manager
         self._configs = StoredTopicConfigs(store, topic_configs, log_manager, time)
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
+        self._isr_departure = IsrDeparture(broker_id, store)
+        self._controller_wait_ms = controller_wait_ms
+        #: Until when the registration waits for a controller; None while it does not.
+        self._wait_until_ms: float | None = None
         self._registration = b""
         self._is_stopping = False
         self._is_abandoned = False
@@ -151,6 +159,7 @@ class ClusterMember:
         """Register with these listeners, follow the topics' settings, take part in the controller's election.
 
         If the id is registered already, wait until that session has ended: it may be this broker's from before a crash.
+        Before it registers it leaves the ISRs of the partitions of which it has lost records.
         Raises NodeExists if it does not end, and what the store raises.
         """
         self._registration = znodes.BrokerZNode(
@@ -164,6 +173,8 @@ class ClusterMember:
         self._configs.load(self._config_changed)
         self._store.add_session_listener(self._session_changed)
         self._wait_for_old_registration()
+        while not self._leave_isrs():
+            self._time.sleep(_POLL_MS)
         self._register()
         if self.controller is not None:
             self.controller.startup()
@@ -243,6 +254,16 @@ class ClusterMember:
             logger.info("broker %d waits for the session %d of its id to end", self.broker_id, node.ephemeral_owner)
             changed.wait(left_ms / 1000)
 
+    def _leave_isrs(self) -> bool:
+        """IsrDeparture.leave(); False: not yet, a controller is expected to do it.  Raises StoreError."""
+        now_ms = self._time.hi_res_clock_ms()
+        if self._wait_until_ms is None:
+            self._wait_until_ms = now_ms + self._controller_wait_ms
+        waiting = self._isr_departure.leave(self._log_manager.all_logs(), may_wait=now_ms < self._wait_until_ms)
+        if not waiting:
+            self._wait_until_ms = None
+        return not waiting
+
     def _register(self) -> None:
         path = znodes.broker_id(self.broker_id)
         try:
@@ -279,13 +300,16 @@ class ClusterMember:
             self._scheduler.schedule("register-again", self._register_until_it_is, _RETRY_MS)
 
     def register_again(self) -> bool:
-        """Register in a new session; False if the store fails, and then the caller tries again.  Raises nothing.
+        """Register in a new session; False if the store fails, or a controller has to take this broker out of an ISR
+        first, and then the caller tries again.  Raises nothing.
 
         What has changed while there was no session is read then, as often as it takes.
         """
         if self._is_stopping:
             return False
         try:
+            if not self._leave_isrs():
+                return False
             self._register()
         except StoreError as error:
             logger.error("broker %d is not registered: %s", self.broker_id, error)

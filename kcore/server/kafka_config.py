@@ -328,6 +328,7 @@ class KafkaConfig:
             is_for_authorizer = name.startswith(_AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
             if name not in KAFKA_CONFIG_DEF and not is_for_authorizer:
                 _check_other(name, value, other_names)
+        self.is_cluster_member = is_cluster_member
         self._at_start = originals
         self._changes: dict[str, Any] = {}
         self._settings = _checked(ConfigLevels({}, {}, originals, is_cluster_member))

@@ -1,0 +1,110 @@
+"""Three `kcore serve` processes; what was acknowledged is damaged on the disk of one while none of them runs."""
+
+import pytest
+
+pytest.importorskip("confluent_kafka")
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+import kcore
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.checkpoints import OffsetCheckpointFile
+from tests.system.broker_processes import BROKERS, DEADLINE_S, BrokerProcesses, await_true
+from tests.system.kill_everything import create_topic
+
+TOPIC = "damaged"
+RECORDS = 600
+SETTINGS = {
+    "log.segment.bytes": "4096",
+    "log.flush.interval.messages": "1",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "replica.high.watermark.checkpoint.interval.ms": "100",
+}
+
+
+@pytest.fixture
+def processes(tmp_path):
+    processes = BrokerProcesses(tmp_path, topic=TOPIC, partitions=1, session_ms=6000)
+    processes.settings = {number: dict(SETTINGS) for number in BROKERS}
+    try:
+        yield processes
+    finally:
+        processes.close()
+
+
+def produce(processes, first, count):
+    producer = Producer({"bootstrap.servers": processes.bootstrap_servers, "acks": "all", "linger.ms": 0})
+    failed = []
+    for number in range(first, first + count):
+        producer.produce(TOPIC, b"%d" % number, on_delivery=lambda error, message: error and failed.append(error))
+        if number % 20 == 19:
+            producer.flush(DEADLINE_S)  # small batches
+    assert producer.flush(DEADLINE_S) == 0 and not failed
+
+
+def checkpointed(processes, number, name):
+    offsets = OffsetCheckpointFile(str(processes.data_dir(number) / name)).read()
+    return offsets.get(TopicPartition(TOPIC, 0), 0)
+
+
+def damage(directory, which):
+    """One bit in the middle of a segment, flushed and below the high watermark; `older`: of one whose index is missing
+    too, else of the last one."""
+    segments = sorted(directory.glob("*.log"))
+    path = segments[-1 if which == "last" else len(segments) // 2]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+    if which == "older":
+        path.with_suffix(".index").unlink()
+
+
+def values(directory):
+    with kcore.open_log(directory) as log:
+        return [record.value for record in log.records()]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("which", ["last", "older"])
+def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_them_from_the_others(processes, which):
+    processes.start_all()
+    create_topic(processes.bootstrap_servers, NewTopic(TOPIC, 1, len(BROKERS)))
+    produce(processes, 0, RECORDS)
+    processes.await_whole_isr()
+    victim = processes.state(0).leader
+    checkpoints = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint")
+    await_true(
+        lambda: [checkpointed(processes, victim, name) for name in checkpoints] == [RECORDS, RECORDS],
+        "the offsets were not checkpointed",
+    )
+    for number in BROKERS:
+        processes.kill(number)
+    directory = processes.partition_dirs(TOPIC, 0)[victim]
+    damage(directory, which)
+
+    processes.start(victim)
+    processes.await_serving(victim)
+    await_true(lambda: processes.controller() == victim, "the only broker is not the controller")
+    state = processes.state(0)
+    assert state.leader != victim and victim not in state.isr, processes.report()
+    assert (directory / "lost-records").exists()
+
+    others = [number for number in BROKERS if number != victim]
+    for number in others:
+        processes.start(number)
+    for number in others:
+        processes.await_serving(number)
+    processes.await_whole_isr()
+    await_true(lambda: not (directory / "lost-records").exists(), "the mark stays")
+    produce(processes, RECORDS, 20)
+    processes.stop_all()
+    first, *rest = processes.partition_dirs(TOPIC, 0)
+    assert values(first) == [b"%d" % number for number in range(RECORDS + 20)]
+    assert [values(directory) for directory in rest] == [values(first)] * 2
+    files = [{path.name: path.read_bytes() for path in directory.glob("*.log")} for directory in [first, *rest]]
+    assert [b"".join(content for _, content in sorted(of.items())) for of in files[1:]] == [
+        b"".join(content for _, content in sorted(files[0].items()))
+    ] * 2
+    assert not processes.tracebacks()

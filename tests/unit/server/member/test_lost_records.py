@@ -1,0 +1,91 @@
+"""A member whose log has lost records: it leaves the ISR before it registers, and becomes whole as a follower."""
+
+import os
+import threading
+
+import kcore
+from kcore.log.lost_records import LostRecords
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.znodes import PartitionStateZNode
+from kcore.server import cluster_member
+from tests.unit.server.controller_client import ControllerClient
+
+from .conftest import T0, TOPIC_ID, run_now, wait_until
+
+
+def lose_the_last_record(tmp_path, tree):
+    """A member's log of three records, of which the last is lost after a clean stop."""
+    store = MemoryStore(tree, executor=run_now)
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({"t": [controller.state()]}, 7, {"t": TOPIC_ID})
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        for _ in range(3):
+            broker.produce("t", "x")
+        size = broker.log("t").size
+    store.close()
+    os.truncate(tmp_path / "t-0" / f"{0:020d}.log", size * 2 // 3)
+
+
+def put_state(store, leader, isr, leader_epoch=4):
+    state = PartitionStateZNode(leader, leader_epoch, isr, 3)
+    store.create_or_set(znodes.partition_state(*T0), state.encode())
+
+
+def stored(store):
+    return PartitionStateZNode.decode(store.get(znodes.partition_state(*T0)).data)
+
+
+class Registrations(MemoryStore):
+    """Notes the ISR at the moment at which broker 1 registers."""
+
+    def multi(self, operations):
+        if any(getattr(operation, "path", "") == znodes.broker_id(1) for operation in operations):
+            self.isrs = [*getattr(self, "isrs", []), stored(self).isr]
+        return super().multi(operations)
+
+
+def test_a_member_is_not_in_the_isr_any_more_when_it_registers(tmp_path, tree):
+    lose_the_last_record(tmp_path, tree)
+    store = Registrations(tree, executor=run_now)
+    put_state(store, 1, [1, 2, 3])
+    with kcore.Broker(tmp_path, store=store) as broker:
+        assert store.isrs == [[2, 3]]
+        assert stored(store) == PartitionStateZNode(-1, 4, [2, 3], 3)
+        assert broker.replica_manager.log_manager.get_log(T0).lost_records == LostRecords(2)
+    assert (tmp_path / "t-0" / "lost-records").exists()
+
+
+def test_a_member_with_a_live_leader_registers_once_the_controller_has_taken_it_out(tmp_path, tree, monkeypatch):
+    lose_the_last_record(tmp_path, tree)
+    other = MemoryStore(tree, executor=run_now)
+    other.ensure_path(znodes.BROKER_IDS)
+    other.create(znodes.broker_id(2), b"{}", ephemeral=True)
+    put_state(other, 2, [2, 1])
+    store = Registrations(tree, executor=run_now)
+    polled = threading.Event()
+    monkeypatch.setattr(cluster_member, "_POLL_MS", 1)
+    get_many = store.get_many
+    monkeypatch.setattr(store, "get_many", lambda *args: polled.set() or get_many(*args))
+
+    def controller():
+        assert polled.wait(60)
+        put_state(other, 2, [2], leader_epoch=5)
+
+    thread = threading.Thread(target=controller)
+    thread.start()
+    with kcore.Broker(tmp_path, store=store):
+        assert store.isrs == [[2]] and stored(store) == PartitionStateZNode(2, 5, [2], 3)
+    thread.join()
+
+
+def test_a_member_registers_in_a_new_session_only_after_it_has_left_the_isr(tmp_path, tree):
+    lose_the_last_record(tmp_path, tree)
+    store = Registrations(tree, executor=run_now)
+    put_state(store, 1, [1])  # the only one: it may lead
+    with kcore.Broker(tmp_path, store=store):
+        assert store.isrs == [[1]]
+        put_state(store, 1, [1, 2])
+        tree.expire(store.session_id)
+        wait_until(lambda: len(store.isrs) == 2)
+        assert store.isrs == [[1], [2]]

@@ -1,0 +1,153 @@
+"""A broker leaves the ISRs of what it has lost before it registers."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.lost_records import LostRecords
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.store import ConnectionLost, NotAllowed
+from kcore.metadata.znodes import PartitionStateZNode
+from kcore.server.lost_records import IsrDeparture, state_without
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def log(tp, first_offset=5):
+    return SimpleNamespace(topic_partition=tp, lost_records=None if first_offset is None else LostRecords(first_offset))
+
+
+@pytest.fixture
+def tree():
+    return MemoryTree()
+
+
+@pytest.fixture
+def store(tree):
+    return MemoryStore(tree)
+
+
+@pytest.fixture
+def departure(store):
+    return IsrDeparture(1, store)
+
+
+def put(store, tp, leader, isr, leader_epoch=4, controller_epoch=3):
+    state = PartitionStateZNode(leader, leader_epoch, isr, controller_epoch)
+    store.create_or_set(znodes.partition_state(*tp), state.encode())
+
+
+def stored(store, tp=T0):
+    node = store.get(znodes.partition_state(*tp))
+    return PartitionStateZNode.decode(node.data), node.version
+
+
+def register(store, broker_id):
+    store.ensure_path(znodes.BROKER_IDS)
+    store.create(znodes.broker_id(broker_id), b"{}", ephemeral=True)
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "expected"),
+    [
+        (1, [1, 2, 3], (-1, [2, 3])),
+        (2, [2, 1], (2, [2])),
+        (-1, [3, 1], (-1, [3])),
+        (1, [1], None),  # nobody else has the records
+        (-1, [1], None),
+        (2, [2, 3], None),
+    ],
+)
+def test_a_broker_leaves_the_isr_if_others_are_in_it_and_no_epoch_changes(leader, isr, expected):
+    left = state_without(PartitionStateZNode(leader, 4, isr, 3), 1)
+    assert left == (None if expected is None else PartitionStateZNode(expected[0], 4, expected[1], 3))
+
+
+def test_only_the_isrs_of_logs_that_have_lost_records_are_left(store, departure):
+    put(store, T0, 1, [1, 2])
+    put(store, T1, 1, [1, 2])
+    assert departure.leave([log(T0), log(T1, None)], may_wait=True) == []
+    assert stored(store) == (PartitionStateZNode(-1, 4, [2], 3), 1)
+    assert stored(store, T1) == (PartitionStateZNode(1, 4, [1, 2], 3), 0)
+    assert departure.leave([log(T0), log(T1, None)], may_wait=True) == []
+    assert stored(store)[1] == 1  # left once
+
+
+def test_the_last_member_of_an_isr_stays_and_says_so(store, departure, caplog):
+    put(store, T0, -1, [1])
+    assert departure.leave([log(T0)], may_wait=True) == []
+    assert stored(store) == (PartitionStateZNode(-1, 4, [1], 3), 0)
+    assert "lost records of 1 partition, and no other broker is in the ISR: it may lead without them" in caplog.text
+
+
+def test_a_partition_with_a_live_leader_waits_for_the_controller(store, departure):
+    put(store, T0, 2, [2, 1])
+    put(store, T1, 3, [3, 1])
+    register(store, 2)
+    assert departure.leave([log(T0), log(T1)], may_wait=True) == [T0]
+    assert stored(store)[0].isr == [2, 1] and stored(store, T1)[0] == PartitionStateZNode(3, 4, [3], 3)
+    # The controller has done it.
+    put(store, T0, 2, [2], leader_epoch=5)
+    assert departure.leave([log(T0), log(T1)], may_wait=True) == []
+    assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 1)
+
+
+def test_where_no_controller_does_it_in_time_the_broker_leaves_all_the_same(store, departure):
+    put(store, T0, 2, [2, 1])
+    register(store, 2)
+    assert departure.leave([log(T0)], may_wait=False) == []
+    assert stored(store) == (PartitionStateZNode(2, 4, [2], 3), 1)
+
+
+def test_a_state_that_changes_between_the_read_and_the_write_is_read_again(tree, store, departure, monkeypatch):
+    put(store, T0, 1, [1, 2, 3])
+    put(store, T1, 1, [1, 2])
+    controller = MemoryStore(tree)
+    multi = store.multi
+
+    def late_multi(operations):
+        monkeypatch.setattr(store, "multi", multi)
+        put(controller, T0, 2, [1, 2], leader_epoch=5)
+        controller.delete(znodes.partition_state(*T1))
+        return multi(operations)
+
+    monkeypatch.setattr(store, "multi", late_multi)
+    assert departure.leave([log(T0), log(T1)], may_wait=False) == []
+    assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 2)
+    assert store.get(znodes.partition_state(*T1)) is None
+
+
+def test_a_thousand_isrs_are_left_with_few_writes(store, departure, monkeypatch):
+    partitions = [TopicPartition("t", number) for number in range(1200)]
+    for tp in partitions:
+        put(store, tp, 1, [1, 2])
+    sizes, multi = [], store.multi
+    monkeypatch.setattr(store, "multi", lambda operations: sizes.append(len(operations)) or multi(operations))
+    assert departure.leave([log(tp) for tp in partitions], may_wait=True) == []
+    assert sizes == [500, 500, 200]
+    assert all(stored(store, tp)[0].isr == [2] for tp in partitions)
+
+
+def test_a_state_that_cannot_be_read_or_is_not_there_is_left_alone(store, departure, caplog):
+    store.create_recursive(znodes.partition_state(*T0), b"{")
+    assert departure.leave([log(T0), log(T1)], may_wait=True) == []
+    assert "/brokers/topics/t/partitions/0/state cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("error", [ConnectionLost, NotAllowed])
+def test_an_error_of_the_store_is_raised(store, departure, monkeypatch, error):
+    put(store, T0, 1, [1, 2])
+
+    def fail(operations):
+        raise error("away")
+
+    monkeypatch.setattr(store, "multi", fail)
+    with pytest.raises(error):
+        departure.leave([log(T0)], may_wait=True)
+
+
+def test_a_broker_that_has_lost_nothing_asks_the_store_nothing(departure, monkeypatch):
+    monkeypatch.setattr(departure, "_store", None)
+    assert departure.leave([log(T0, None)], may_wait=True) == []
