@@ -17,6 +17,7 @@ from kcore.common.file import make_directory
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.log import clean_shutdown
+from kcore.log.boot_id import read_boot_id, write_boot_id
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -59,11 +60,16 @@ class LogDir:
     lock of the checkpoints is held while a file is written, so that no older offset is written after a lower one.
     Lifetime: lock() and, at the end, release(); to read the checkpoints neither is needed.
 
-    failure_channel: receives a failure of the directory; by default a new channel.
+    failure_channel: receives a failure of the directory; by default a new channel.  boot_id: the machine's, None if it
+    is not known.
     """
 
     def __init__(
-        self, path: str, failure_channel: LogDirFailureChannel | None = None, time: Time = SYSTEM_TIME
+        self,
+        path: str,
+        failure_channel: LogDirFailureChannel | None = None,
+        time: Time = SYSTEM_TIME,
+        boot_id: str | None = None,
     ) -> None:
         self.path = path
         self.recovery_points = OffsetCheckpointFile(os.path.join(path, RECOVERY_POINT_CHECKPOINT))
@@ -71,6 +77,9 @@ class LogDir:
         self.high_watermarks = OffsetCheckpointFile(os.path.join(path, REPLICATION_OFFSET_CHECKPOINT))
         self.cleaner_offsets = OffsetCheckpointFile(os.path.join(path, CLEANER_OFFSET_CHECKPOINT))
         self.had_clean_shutdown = False
+        #: Whether its machine has failed since it was used last, so that what was not synced may be lost.
+        self.machine_has_failed = False
+        self._boot_id = boot_id
         self._failure_channel = failure_channel or LogDirFailureChannel()
         self._time = time
         self._directory_lock: DirectoryLock | None = None
@@ -110,6 +119,28 @@ class LogDir:
         self._failure_channel.maybe_add_offline_log_dir(self.path, error)
 
     # -- start and stop -----------------------------------------------------------------------------------------------
+
+    def read_last_stop(self) -> None:
+        """Whether the last stop was clean, and if not, whether the machine failed.  Raises OSError."""
+        self.had_clean_shutdown = clean_shutdown.was_clean_shutdown(self.path)
+        last_boot_id = read_boot_id(self.path)
+        self.machine_has_failed = (
+            not self.had_clean_shutdown and None not in (self._boot_id, last_boot_id) and self._boot_id != last_boot_id
+        )
+
+    def record_boot_id(self) -> None:
+        """From now on the directory was used in this boot of the machine.  A failure takes it offline; a full disk is
+        logged."""
+        if self._boot_id is None or self.failure is not None:
+            return
+        try:
+            if read_boot_id(self.path) != self._boot_id:
+                write_boot_id(self.path, self._boot_id)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRORS:
+                self.fail(error)
+            else:
+                logger.error("%s: the boot id could not be written: %s", self.path, error)
 
     def read_checkpoints(self) -> CheckpointedOffsets:
         """A damaged file counts as empty, with a warning in the log.  Raises OSError."""

@@ -56,6 +56,7 @@ class LoadLog(Protocol):
         had_clean_shutdown: bool = False,
         is_empty: bool = False,
         segment_threads: Executor | None = None,
+        may_have_lost_unflushed: bool = False,
     ) -> UnifiedLog: ...
 
 
@@ -103,7 +104,7 @@ class LogDirLoader:
             finish_interrupted_load(log_dir.path)
         except CorruptFile as error:
             logger.error("going on with half a load: %s", error)
-        log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
+        log_dir.read_last_stop()
         self._checkpointed = log_dir.read_checkpoints()
         # LogDir keeps what it has read: let the logs have the same keys, instead of ten thousand others.
         keys = {tp: tp for tp in self._checkpointed.recovery_points}
@@ -137,7 +138,8 @@ class LogDirLoader:
         # From here on files change: a crash must not look like a clean stop.
         clean_shutdown.remove_clean_shutdown(log_dir.path)
         if to_load and not log_dir.had_clean_shutdown:
-            logger.warning("%s: no clean shutdown, recovering %d logs", log_dir.path, len(to_load))
+            machine = "; the machine has failed since" if log_dir.machine_has_failed else ""
+            logger.warning("%s: no clean shutdown%s, recovering %d logs", log_dir.path, machine, len(to_load))
         return to_load
 
     def _load_side_by_side(self, to_load: list[tuple[PartitionDirectoryName, str]]) -> None:
@@ -185,6 +187,7 @@ class LogDirLoader:
                 high_watermark=self._checkpointed.high_watermarks.get(tp, 0),
                 had_clean_shutdown=self.log_dir.had_clean_shutdown,
                 segment_threads=segment_threads,
+                may_have_lost_unflushed=self.log_dir.machine_has_failed,
             )
         except OSError as error:
             if error.errno not in _ERRORS_OF_ONE_FILE:

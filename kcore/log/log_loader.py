@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future, wait
+from itertools import pairwise
 from random import Random
 from uuid import UUID
 
@@ -96,6 +97,7 @@ def load_log(
     log_dir: LogDir | None = None,
     segment_threads: Executor | None = None,
     marks_lost_records: bool = False,
+    may_have_lost_unflushed: bool = False,
 ) -> UnifiedLog:
     """The log of an existing directory, which may be empty.
 
@@ -110,6 +112,7 @@ def load_log(
     pool.
     marks_lost_records: with mode "a": other brokers have replicas of this log.  If records below the high watermark or
     the recovery point are gone, or some before others, the log gets the mark of lost_records.py before anything is cut.
+    may_have_lost_unflushed: the machine has failed, so records above the recovery point may be lost, too.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
@@ -123,6 +126,7 @@ def load_log(
     loader.log_dir = log_dir
     loader.is_empty = is_empty
     loader.marks_lost_records = marks_lost_records and mode == "a"
+    loader.may_have_lost_unflushed = may_have_lost_unflushed and loader.marks_lost_records
     loader.checkpointed_high_watermark = high_watermark
     try:
         parts = loader.load()
@@ -166,7 +170,7 @@ class _LogLoader:
         self.segment_threads: Executor | None = None
         self.log_dir: LogDir | None = None
         self.is_empty = False
-        self.marks_lost_records = False
+        self.marks_lost_records = self.may_have_lost_unflushed = False
         self.checkpointed_high_watermark = 0
         self.lost_records: LostRecords | None = None
 
@@ -289,6 +293,16 @@ class _LogLoader:
                 "%s: records from %d on are lost, and no mark says so: %s", self.directory, first_offset, error
             )
 
+    def _first_unflushed_gap(self) -> int | None:
+        """Where a segment ends before the next one begins, at or above the recovery point: the file of a segment may
+        have been lost without that of the next one."""
+        unflushed = self.segments.from_floor(self.recovery_point)
+        for segment, following in pairwise(unflushed):
+            end_offset = max(segment.read_next_offset(), self.recovery_point)
+            if end_offset < following.base_offset:
+                return end_offset
+        return None
+
     def _note_lost_end(self, log_start_offset: int, log_end_offset: int) -> None:
         if log_end_offset < self.recovery_point:
             logger.error(
@@ -299,6 +313,13 @@ class _LogLoader:
             )
         if log_end_offset < max(self.recovery_point, self.checkpointed_high_watermark):
             self._mark_lost(log_end_offset)
+        if self.may_have_lost_unflushed:
+            gap = self._first_unflushed_gap()
+            if gap is not None:
+                self._mark_lost(gap)
+            elif self.lost_records is None:
+                # Without a file, as a start after a failure of the machine concerns all logs: LogDir.record_boot_id().
+                self.lost_records = LostRecords(log_end_offset, has_mark=False)
         if self.lost_records is not None:
             # What was deleted since is not missed.
             self.lost_records.first_offset = max(self.lost_records.first_offset, log_start_offset)

@@ -57,7 +57,7 @@ class LogManager:
 
     scheduler: for work that waits for a disk; without one nothing runs by itself.  clock_scheduler: for the expiry of
     producers; the same if None.  random: for the unique names of directories that go or move, and segment.jitter.ms.
-    executors: for loading and closing logs.
+    executors: for loading and closing logs.  boot_id: which boot of the machine this is, None if that is not known.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class LogManager:
         executors: ExecutorFactory = thread_pool,
         scheduler: Scheduler | None = None,
         clock_scheduler: Scheduler | None = None,
+        boot_id: str | None = None,
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
         if not self.log_dirs:
@@ -87,7 +88,7 @@ class LogManager:
         self._load_log = self._log_loading()
         self.log_dir_failure_channel = LogDirFailureChannel()
         self._lock = threading.Lock()
-        self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time) for path in self.log_dirs}
+        self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time, boot_id) for path in self.log_dirs}
         self._logs = LogTable()
         #: Which data directory a new log goes to.
         self.placement = LogPlacement(self._dirs, self._logs)
@@ -178,6 +179,11 @@ class LogManager:
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
             marks_lost_records=self._config.has_other_replicas,
         )
+
+    def record_boot_id(self) -> None:
+        """The effects of a failure of the machine before this start have been dealt with: the next start need not."""
+        for log_dir in list(self._dirs.values()):
+            log_dir.record_boot_id()
 
     @property
     def _num_recovery_threads(self) -> int:
@@ -370,7 +376,7 @@ class LogManager:
                 raise ValueError(f"{topic_partition}: no {'current' if current is None else 'future'} log to replace")
             log_dir = self._dirs[os.path.dirname(future.directory)]
             path = os.path.join(log_dir.path, partition_directory(topic_partition))
-            if current.lost_records is not None:
+            if current.lost_records is not None and current.lost_records.has_mark:
                 future.mark_lost_records(current.lost_records.first_offset)  # the copy lacks them too
             future.close()
             try:
@@ -450,16 +456,17 @@ class LogManager:
                 log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
 
     def cut_lost_records(self, topic_partition: TopicPartition) -> int | None:
-        """UnifiedLog.cut_lost_records(); the offset at which the log ends now, None where nothing was to be cut.
+        """UnifiedLog.cut_lost_records(); the offset at which the log ends now, None where nothing was cut.
 
         For a log that nobody appends to.  Raises KafkaStorageError.
         """
         log = self.get_log(topic_partition)
         if log is None or log.lost_records is None or log.lost_records.is_cut:
             return None
+        log_end_offset = log.log_end_offset
         with self._not_cleaned(log, is_future=False):
             log.cut_lost_records()
-        return log.log_end_offset
+        return log.log_end_offset if log.log_end_offset < log_end_offset else None
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -19,10 +19,12 @@ from kcore.log.log_file_names import LOST_RECORDS_FILE
 class LostRecords:
     """What a log lacks.  first_offset: of the records that are lost, or may be.
 
+    has_mark: whether the file says so; False after a failure of the machine, which may have taken the end of any log.
     is_cut: the log was truncated to first_offset since, so there is no hole in it; what is above was fetched again.
     """
 
     first_offset: int
+    has_mark: bool = True
     is_cut: bool = False
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
@@ -668,7 +668,7 @@ class UnifiedLog(LogHotPath):
                 except OSError as error:
                     raise self._storage_failed("recover", error, is_fatal=True) from error
                 self.truncate_to(first_offset)
-            self.lost_records = LostRecords(first_offset, is_cut=True)
+            self.lost_records = replace(lost, first_offset=first_offset, is_cut=True)
 
     def _cut_damage_at(self, offset: int) -> int:
         """Cut the segment that holds offset before its first bad batch; that batch's offset, or this one if it is

@@ -125,8 +125,13 @@ class ReplicaLogs:
         log = self._log(tp)
         before = log.high_watermark
         if log.lost_records is not None and log.lost_records.is_cut and offset <= log.log_end_offset:
+            logger.log(
+                logging.INFO if log.lost_records.has_mark else logging.DEBUG,
+                "%s: has all records up to the leader's high watermark %d again",
+                tp,
+                offset,
+            )
             log.forget_lost_records()
-            logger.info("%s: has the records up to offset %d again", tp, offset)
         if offset != before and log.update_high_watermark(offset) > before:
             self._note_change(tp)
 

@@ -674,6 +674,7 @@ class Broker:
 
         member, time = self.cluster_member, background.clients_time
         join_cluster(member, self.store, self.config, self._bound_listeners, time, scheduler, self._parts)
+        self._log_manager.record_boot_id()  # the ISRs are left
         self._parts.callback(self._leave_cluster, time)
         if not member.wait_for_metadata(self.config["zookeeper.session.timeout.ms"]):
             logger.warning("broker %d has not received metadata from a controller yet", self.broker_id)

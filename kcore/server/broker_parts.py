@@ -175,7 +175,17 @@ def log_manager_of(
         time=background.time,
         scheduler=background.disk_scheduler,
         clock_scheduler=background.clock_scheduler,
+        boot_id=boot_id() if config.is_cluster_member else None,
     )
+
+
+def boot_id() -> str | None:
+    """Which boot of this machine it is; None where Linux does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip() or None
+    except OSError:
+        return None
 
 
 def _log_manager_config(config: KafkaConfig) -> LogManagerConfig:

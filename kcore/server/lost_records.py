@@ -75,7 +75,7 @@ class IsrDeparture:
                 return waiting
             if self._write({tp: left[tp] for tp in writes}, members):
                 logger.warning(
-                    "broker %d has lost records of %s: it left the ISRs, and copies them from the leaders: %s",
+                    "broker %d lacks records of %s, or may: it left the ISRs, and copies them from the leaders: %s",
                     self._broker_id,
                     counted(len(writes), "partition"),
                     some_of(writes),
@@ -126,7 +126,7 @@ class IsrDeparture:
     def _report_alone(self, topic_partitions: Sequence[TopicPartition]) -> None:
         if topic_partitions:
             logger.error(
-                "broker %d has lost records of %s, and no other broker is in the ISR: it may lead without them: %s",
+                "broker %d lacks records of %s, or may, and no other broker is in the ISR: it may lead: %s",
                 self._broker_id,
                 counted(len(topic_partitions), "partition"),
                 some_of(topic_partitions),

@@ -235,3 +235,98 @@ def test_the_mark_moves_with_the_log_to_another_data_directory(tmp_path):
     moved = manager.replace_current_with_future_log(TP)
     assert moved.lost_records == LostRecords(1) and read_mark(str(dirs[1] / "orders-0")) == 1
     manager.shutdown()
+
+
+# -- after a failure of the machine ----------------------------------------------------------------------------------
+
+
+def test_after_a_failure_of_the_machine_the_end_of_any_log_may_be_lost(logs):
+    filled(logs).close()
+    log = opened(logs, clean=False, recovery_point=12, may_have_lost_unflushed=True)
+    assert log.lost_records == LostRecords(12, has_mark=False) and not (logs.directory / MARK).exists()
+    log.cut_lost_records()
+    assert log.log_end_offset == 12
+    log.forget_lost_records()
+    log.close()
+    # Not of one of a broker alone.
+    assert opened(logs, clean=False, may_have_lost_unflushed=True, marks_lost_records=False).lost_records is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "recovery_point", "lost"),
+    [
+        (1, 3, LostRecords(4)),  # of the segment at 3, not flushed, one batch is left; the next segment is whole
+        (0, 3, LostRecords(3)),
+        (1, 5, LostRecords(5)),  # what was flushed is there; the log may have been compacted below it
+        (1, 6, LostRecords(12, has_mark=False)),
+        (3, 3, LostRecords(12, has_mark=False)),
+    ],
+)
+def test_an_unflushed_segment_that_ends_before_the_next_one_is_a_hole(logs, kept, recovery_point, lost):
+    filled(logs).close()
+    os.truncate(logs.directory / f"{3:020d}.log", kept * SIZE)
+    options = {"clean": False, "recovery_point": recovery_point}
+    assert opened(logs, may_have_lost_unflushed=True, **options).lost_records == lost
+    assert (logs.directory / MARK).exists() is lost.has_mark
+
+
+def started(tmp_path, boot_id, *, has_other_replicas=True):
+    config = LogManagerConfig(has_other_replicas=has_other_replicas)
+    manager = LogManager([tmp_path], config=config, boot_id=boot_id)
+    manager.startup()
+    return manager
+
+
+def killed(manager):
+    manager.abandon("killed")
+
+
+def test_a_machine_has_failed_if_an_unclean_start_is_in_another_boot_than_the_last_one(tmp_path):
+    manager = started(tmp_path, "a")
+    manager.get_or_create_log(TP).append_as_leader(batch())
+    manager.record_boot_id()
+    killed(manager)
+    manager = started(tmp_path, "a")
+    assert manager.get_log(TP).lost_records is None
+    killed(manager)
+    for _ in range(2):  # until record_boot_id(), each start is one after the failure
+        manager = started(tmp_path, "b")
+        assert manager.get_log(TP).lost_records == LostRecords(1, has_mark=False)
+        killed(manager)
+    manager = started(tmp_path, "b")
+    manager.record_boot_id()
+    killed(manager)
+    manager = started(tmp_path, "b")
+    assert manager.get_log(TP).lost_records is None
+    manager.shutdown()
+    manager = started(tmp_path, "c")  # after a clean stop the boot does not matter
+    assert manager.get_log(TP).lost_records is None
+    manager.record_boot_id()
+    assert (tmp_path / ".kcore_boot_id").read_text() == "c\n"
+    killed(manager)
+    manager = started(tmp_path, None)
+    assert manager.get_log(TP).lost_records is None
+    manager.record_boot_id()
+    assert (tmp_path / ".kcore_boot_id").read_text() == "c\n"
+    manager.shutdown()
+
+
+def test_a_directory_without_a_boot_id_says_nothing_of_its_machine(tmp_path):
+    manager = started(tmp_path, "a")
+    manager.get_or_create_log(TP).append_as_leader(batch())
+    killed(manager)
+    manager = started(tmp_path, "b")
+    assert manager.get_log(TP).lost_records is None
+    manager.shutdown()
+
+
+@pytest.mark.parametrize(("error", "is_offline"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_boot_id_that_cannot_be_written_is_no_reason_not_to_start(tmp_path, error, is_offline):
+    manager = started(tmp_path, "a")
+    file.fail_next("open_write", error, under=str(tmp_path / ".kcore_boot_id"))
+    try:
+        manager.record_boot_id()
+    finally:
+        file.clear_faults()
+    assert bool(manager.offline_log_dirs) is is_offline
+    manager.shutdown()

@@ -3,12 +3,15 @@
 import os
 import threading
 
+import pytest
+
 import kcore
 from kcore.log.lost_records import LostRecords
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.znodes import PartitionStateZNode
-from kcore.server import cluster_member
+from kcore.server import broker_parts, cluster_member
+from kcore.server.lost_records import IsrDeparture
 from tests.unit.server.controller_client import ControllerClient
 
 from .conftest import T0, TOPIC_ID, run_now, wait_until
@@ -89,3 +92,34 @@ def test_a_member_registers_in_a_new_session_only_after_it_has_left_the_isr(tmp_
         tree.expire(store.session_id)
         wait_until(lambda: len(store.isrs) == 2)
         assert store.isrs == [[1], [2]]
+
+
+@pytest.mark.parametrize(("next_boot", "isr"), [("a", [1, 2]), ("b", [2])])
+def test_a_member_that_was_killed_with_its_machine_leaves_the_isr_too(tmp_path, tree, monkeypatch, next_boot, isr):
+    monkeypatch.setattr(broker_parts, "boot_id", lambda: "a")
+    broker = kcore.Broker(tmp_path, store=MemoryStore(tree, executor=run_now)).start()
+    with ControllerClient(broker) as controller:
+        controller.leader_and_isr({"t": [controller.state()]}, 7, {"t": TOPIC_ID})
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        broker.produce("t", "x")
+    session_id = broker.store.session_id
+    broker.kill()
+    tree.expire(session_id)
+    monkeypatch.setattr(broker_parts, "boot_id", lambda: next_boot)
+    store = Registrations(tree, executor=run_now)
+    put_state(store, 1, [1, 2])
+    with kcore.Broker(tmp_path, store=store):
+        assert store.isrs == [isr]
+        assert (tmp_path / ".kcore_boot_id").read_text() == f"{next_boot}\n"
+
+
+def test_a_member_that_cannot_leave_the_isr_has_lost_its_records_at_its_next_start_too(tmp_path, tree, monkeypatch):
+    monkeypatch.setattr(broker_parts, "boot_id", lambda: "a")
+    with kcore.Broker(tmp_path, store=MemoryStore(tree, executor=run_now)):
+        pass
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    monkeypatch.setattr(broker_parts, "boot_id", lambda: "b")
+    monkeypatch.setattr(IsrDeparture, "leave", lambda *args, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        kcore.Broker(tmp_path, store=MemoryStore(tree, executor=run_now)).start()
+    assert (tmp_path / ".kcore_boot_id").read_text() == "a\n"
