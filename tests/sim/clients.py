@@ -112,6 +112,13 @@ class Clients:
                 return
 
             def answer(error: ApiError | None, base_offset: int) -> None:
+                if error is None and acks == -1:
+                    minimum = cluster.settings.min_insync_replicas
+                    cluster.check_later(
+                        lambda: invariants.an_acknowledged_record_is_on_enough_replicas(
+                            cluster.world, broker, tp, base_offset, minimum
+                        )
+                    )
                 cluster.network.send(
                     Message(f"Produce answer {tp}", broker, PRODUCER, lambda: arrive(error, base_offset))
                 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar
 from uuid import UUID
 
@@ -381,11 +382,52 @@ class Cluster:
             # just started has no epochs yet, and would accept each as a new one.
             if node is not None and node.broker_epoch == broker_epoch:
                 node.update_metadata(*metadata)
-                outcome = node.become_leader_or_follower(update, controller_epoch)
+                with self._unchanged_if_outdated(node, controller_epoch):
+                    outcome = node.become_leader_or_follower(update, controller_epoch)
                 self.trace.append(f"{broker} {tp} {outcome}")
 
         name = f"LeaderAndIsr {tp} leader {update.leader} epoch {update.leader_epoch} ISR {list(update.isr)}"
         self.network.send(Message(name, CONTROLLER, broker, deliver, is_reliable=True))
+
+    @contextmanager
+    def _unchanged_if_outdated(self, node: Node, controller_epoch: int, is_earlier: bool = False) -> Iterator[None]:
+        """Within it a broker processes a controller's request.  is_earlier: for an earlier registration of it."""
+        why = None
+        if is_earlier:
+            why = "a request for an earlier registration"
+        elif controller_epoch < node.delivered_controller_epoch:
+            why = f"a request of controller epoch {controller_epoch} after {node.delivered_controller_epoch}"
+        else:
+            node.delivered_controller_epoch = controller_epoch
+        before = None if why is None else node.decided()
+        yield
+        if why is not None:
+            try:
+                invariants.an_outdated_request_of_a_controller_changes_nothing(
+                    node.broker_id, why, before, node.decided()
+                )
+            except BrokenInvariant as error:
+                self._found(error)
+
+    def _isr_changed_by_leader(
+        self, leader: int, tp: TopicPartition, joined: frozenset[int], registrations: Mapping[int, int]
+    ) -> None:
+        """A leader's change of the ISR is stored.  registrations: of the live brokers, at that moment."""
+        node = self.nodes.get(leader)
+        if not joined or node is None:
+            return
+        try:
+            for member in sorted(joined & registrations.keys()):
+                fetched = node.delivered_registrations.get(member, -1)
+                invariants.who_joins_the_isr_has_fetched_since_it_registered(tp, member, registrations[member], fetched)
+        except BrokenInvariant as error:
+            self._found(error)
+
+        def check() -> None:
+            if tp in self.partitions:
+                invariants.who_joins_the_isr_has_all_that_its_leader_has_committed(self.world, tp, leader, joined)
+
+        self.check_later(check)
 
     def _send_metadata(self, broker: int, broker_epoch: int, live_brokers: frozenset[int], version: int) -> None:
         def deliver() -> None:
@@ -402,7 +444,10 @@ class Cluster:
         reply = self._while_alive(broker, reply)
 
         def deliver() -> None:
+            before = self.controller.partitions[tp].isr
             result = self.controller.change_isr(broker, change)
+            joined = frozenset(self.controller.partitions[tp].isr).difference(before)
+            self._isr_changed_by_leader(broker, tp, joined, self.controller.broker_epochs)
             answer = f"{sorted(result.isr)} is stored" if isinstance(result, StoredIsr) else type(result).__name__
             self.tell(f"{tp}: broker {broker} proposes the ISR {sorted(change.isr)}: {answer}")
             self.network.send(Message(f"ISR answer {tp}", CONTROLLER, broker, lambda: reply(result)))
@@ -421,7 +466,14 @@ class Cluster:
         """See node.Surroundings."""
         session, offsets = sent.session, [f"{tp.partition}@{d.fetch_offset}" for tp, d in sent.session.to_send.items()]
         name = f"Fetch {' '.join(offsets)} epoch {session.epoch}"
-        self._exchange(name, follower, leader, reply, lambda node, answer: node.serve_fetch(sent, follower, answer))
+        registration = self.nodes[follower].broker_epoch
+
+        def serve(node: Node, answer: Callable[[FetchResponse], None]) -> None:
+            delivered = node.delivered_registrations
+            delivered[follower] = max(delivered.get(follower, -1), registration)
+            node.serve_fetch(sent, follower, answer)
+
+        self._exchange(name, follower, leader, reply, serve)
 
     def _exchange(
         self,

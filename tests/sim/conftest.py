@@ -16,18 +16,27 @@ class Scenario:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: Settings, *events: Event) -> None:
         self._monkeypatch = monkeypatch
         self._history = History(settings, events)
+        self._also: list[tuple[object, str, object]] = []
 
     def goes_well(self) -> None:
         failure = run_history(self._history)
         if failure is not None:
             pytest.fail(str(failure), pytrace=False)
 
+    def also(self, owner: object, rule: str, without: object) -> None:
+        """A second place of the same rule, for breaks(): one place alone is enough."""
+        self._also.append((owner, rule, without))
+
     def breaks(self, name: str, owner: object, rule: str, without: object) -> None:
         """With the rule replaced, the invariant of this name is the one that breaks; no other is looked at."""
         with self._monkeypatch.context() as context:
-            context.setattr(owner, rule, without)
+            for place in (*self._also, (owner, rule, without)):
+                context.setattr(*place)
             for group in ("OF_CHANGES", "OF_CHANGES_AFTER_CLEAN_ELECTIONS"):
                 context.setattr(invariants, group, [f for f in getattr(invariants, group) if f.__name__ == name])
+            for other in invariants.OF_DECISIONS:
+                if other != name:
+                    context.setattr(invariants, other, lambda *arguments: None)
             with simulated(self._history) as cluster:
                 try:
                     cluster.run()

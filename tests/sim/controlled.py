@@ -35,6 +35,7 @@ from tests.sim.events import (
     DeleteTopic,
     DieInWrite,
     Event,
+    ExpireInReads,
     ExpireSession,
     LateRequests,
     LoseStoreAnswer,
@@ -240,6 +241,11 @@ class ControlledCluster(Cluster):
             case ExpireSession():
                 if event.broker in self.nodes:
                     self.tree.expire(self.nodes[event.broker].session.session_id)
+            case ExpireInReads():
+                if event.broker in self.nodes:
+                    session = self.nodes[event.broker].session
+                    session.reads_left = event.calls
+                    session.on_read = lambda: self._end_session_of(event.victim)
             case DeleteController():
                 if self.admin.get(znodes.CONTROLLER) is not None:
                     self.admin.delete(znodes.CONTROLLER)
@@ -286,6 +292,12 @@ class ControlledCluster(Cluster):
 
         self.agenda.after(for_ms, f"broker {broker} may reach the store", reconnect)
 
+    def _end_session_of(self, broker: int) -> None:
+        node = self.admin.get(znodes.broker_id(broker))
+        if node is not None and self.may_die(broker):
+            self.tell(f"the session of broker {broker} expires in the middle of another one's reads")
+            self.tree.expire(node.ephemeral_owner)
+
     def _expire_later(self, broker: int, silent_until_ms: Callable[[], int]) -> None:
         """The broker says nothing from now on: if that lasts, its session ends."""
         session_id = self.nodes[broker].session.session_id
@@ -311,6 +323,11 @@ class ControlledCluster(Cluster):
                 self._found(error)
         replicas = self._assignment(tp.topic)[tp.partition]
         self.partitions[tp] = LeaderAndIsrUpdate(tp, state.leader, state.leader_epoch, state.isr, replicas, version)
+        if old is not None and old.leader_epoch == state.leader_epoch:
+            joined = frozenset(state.isr).difference(old.isr)
+            registrations = {member: self.registration_of(member) for member in joined}
+            live = {member: epoch for member, epoch in registrations.items() if epoch is not None}
+            self._isr_changed_by_leader(broker, tp, joined, live)
         self._tainted -= {(other, of) for other, of in self._tainted if of == tp and other not in state.isr}
         # In a new partition there was nothing to lose.  An unclean election counts on nothing; if it chooses a broker
         # that is down, nobody else can end the wait for that one.
@@ -526,7 +543,9 @@ class ControlledCluster(Cluster):
             if node is None or number < self._delivered.get(link, 0):
                 return
             self._delivered[link] = number
-            node.serve_controller(request, answer)
+            is_earlier = 0 <= request.broker_epoch < node.session.known_registration
+            with self._unchanged_if_outdated(node, request.controller_epoch, is_earlier):
+                node.serve_controller(request, answer)
 
         message = Message(f"{name} epoch {request.controller_epoch}", source, target, deliver)
         late_ms = self._late_ms.get(source)
@@ -544,7 +563,7 @@ class ControlledCluster(Cluster):
         self._disconnected_until_ms.clear()
         self._late_ms.clear()
         for node in self.nodes.values():
-            node.session.dies_after = node.session.loses_answer_after = 0
+            node.session.dies_after = node.session.loses_answer_after = node.session.reads_left = 0
             if not node.session._is_connected:
                 node.session.reconnect()
         self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)

@@ -254,6 +254,10 @@ class ControlledNode(Node):
         context = SimpleNamespace(api_version=request.max_version, respond=answer)
         self._doors[type(request)].handle(context, request)
 
+    def decided(self) -> list[object]:
+        """See Node; also the metadata, which are replaced by each update."""
+        return [*super().decided(), self.metadata_cache.snapshot]
+
     def next_due_ms(self) -> int | None:
         times = [super().next_due_ms(), self.control_scheduler._queue.next_due_ms()]
         due = [time for time in times if time is not None]

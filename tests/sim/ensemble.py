@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from kcore.metadata.store import ConnectionLost, Create, Operation, Result, SetData, parent_of
+from kcore.metadata.store import ConnectionLost, Create, Node, Operation, Result, SetData, Watch, parent_of
 
 #: on_state(session id, partition, its new state, version of its node).
 OnState = Callable[[int, TopicPartition, znodes.PartitionStateZNode, int], None]
@@ -73,6 +73,33 @@ class Session(MemoryStore):
         self._may_die = may_die
         self._on_lost = on_lost
         self.dies_after = self.loses_answer_after = 0
+        #: After so many further reads of several nodes or of children, on_read() is called once.
+        self.reads_left = 0
+        self.on_read: Callable[[], None] = lambda: None
+        #: The last registration of this broker that it has read.
+        self.known_registration = -1
+
+    def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        node = super().get(path, watch)
+        if node is not None and path == znodes.broker_id(self.broker) and node.ephemeral_owner == self.session_id:
+            self.known_registration = node.czxid
+        return node
+
+    def _note_read(self) -> None:
+        if self.reads_left:
+            self.reads_left -= 1
+            if not self.reads_left:
+                self.on_read()
+
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        names = super().children(path, watch)
+        self._note_read()
+        return names
+
+    def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
+        nodes = super().get_many(paths, watches)
+        self._note_read()
+        return nodes
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         results = super().multi(operations)

@@ -302,6 +302,18 @@ class DieInWrite(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExpireInReads(Event):
+    """The session of `victim` ends between two reads of the broker: right after so many further calls of the store."""
+
+    broker: int
+    victim: int
+    calls: int = 1
+
+    def __str__(self) -> str:
+        return f"the session of broker {self.victim} expires after {self.calls} call(s) of the store by {self.broker}"
+
+
+@dataclass(frozen=True, slots=True)
 class LateRequests(Event):
     """Whoever is the controller by then may be another one."""
 
@@ -372,9 +384,23 @@ class History:
         return "\n".join([str(self.settings), *(f"{event.at_ms:6d} ms  {event}" for event in self.events)])
 
 
-def random_history(seed: int, *, unclean: bool = False, events: int = 120) -> History:
-    """The history of a seed: the same in every process and on every machine."""
+_Weights = list[tuple[type[Event], int]]
+
+
+def _swarm(seed: int, weights: _Weights) -> _Weights:
+    """The weights of one seed of a swarm: some kinds of events do not happen at all, some are frequent.
+
+    With all kinds in each history, those that need many of one kind and none of another are rare.
+    Source: Groce and others, Swarm Testing, 2012.
+    """
+    random = Random(f"swarm {seed}")
+    return [(Produce, 8), *((kind, weight * random.choice([0, 1, 1, 4])) for kind, weight in weights)]
+
+
+def random_history(seed: int, *, unclean: bool = False, events: int = 120, swarm: bool = False) -> History:
+    """The history of a seed: the same in every process and on every machine.  swarm: see _swarm()."""
     random = Random(seed)
+    weights = _swarm(seed, _WEIGHTS) if swarm else _WEIGHTS
     settings = Settings(
         brokers=random.choice([2, 3, 3]),
         partitions=random.choice([1, 2]),
@@ -395,16 +421,16 @@ def random_history(seed: int, *, unclean: bool = False, events: int = 120) -> Hi
     chosen: list[Event] = []
     for _ in range(events):
         at_ms += int(random.expovariate(1 / pace_ms))
-        chosen.append(_random_event(random, settings, at_ms))
+        chosen.append(_random_event(random, settings, at_ms, weights))
     return History(settings, tuple(chosen), seed)
 
 
-def _random_event(random: Random, settings: Settings, at_ms: int) -> Event:
+def _random_event(random: Random, settings: Settings, at_ms: int, weights: _Weights) -> Event:
     brokers = range(settings.brokers)
     partition = random.randrange(settings.partitions)
     broker = random.choice(brokers)
     to = random.choice(brokers) if random.random() < 0.15 else None
-    (kind,) = random.choices([kind for kind, _ in _WEIGHTS], [weight for _, weight in _WEIGHTS])
+    (kind,) = random.choices([kind for kind, _ in weights], [weight for _, weight in weights])
     if kind is Produce:
         records, size = random.randint(1, 3), random.choice([1, 1, 40, 60])
         return Produce(at_ms, partition, records, size, random.choice([-1, -1, -1, 1]), to)
@@ -443,7 +469,7 @@ def _random_event(random: Random, settings: Settings, at_ms: int) -> Event:
     return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
 
 
-_WEIGHTS: list[tuple[type[Event], int]] = [
+_WEIGHTS: _Weights = [
     (Produce, 32),
     (ProduceIdempotent, 12),
     (Consume, 10),
@@ -461,9 +487,10 @@ _WEIGHTS: list[tuple[type[Event], int]] = [
 ]
 
 
-def random_controlled_history(seed: int, *, unclean: bool = False, events: int = 100) -> History:
+def random_controlled_history(seed: int, *, unclean: bool = False, events: int = 100, swarm: bool = False) -> History:
     """The same, of a cluster with the product's controller."""
     random = Random(seed)
+    weights = _swarm(seed, _CONTROLLED_WEIGHTS) if swarm else _CONTROLLED_WEIGHTS
     settings = Settings(
         controller=True,
         brokers=random.choice([2, 3, 3, 4]),
@@ -481,7 +508,7 @@ def random_controlled_history(seed: int, *, unclean: bool = False, events: int =
     chosen: list[Event] = []
     for _ in range(events):
         at_ms += int(random.expovariate(1 / pace_ms))
-        event = _random_controlled_event(random, settings, at_ms)
+        event = _random_controlled_event(random, settings, at_ms, weights)
         chosen.append(event)
         if isinstance(event, Reassign) and random.random() < 0.5:
             # Another word while it runs, or while it ends.
@@ -497,10 +524,10 @@ def _random_replicas(random: Random, settings: Settings) -> tuple[int, ...]:
     return tuple(random.sample(range(settings.brokers), count))
 
 
-def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> Event:
+def _random_controlled_event(random: Random, settings: Settings, at_ms: int, weights: _Weights) -> Event:
     brokers = range(settings.brokers)
     broker = random.choice(brokers)
-    (kind,) = random.choices([kind for kind, _ in _CONTROLLED_WEIGHTS], [weight for _, weight in _CONTROLLED_WEIGHTS])
+    (kind,) = random.choices([kind for kind, _ in weights], [weight for _, weight in weights])
     if kind is CreateTopic:
         return CreateTopic(at_ms, random.randrange(3))
     if kind is DeleteTopic:
@@ -550,7 +577,7 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> 
     return DeleteRecords(at_ms, partition, round(random.random(), 2))
 
 
-_CONTROLLED_WEIGHTS: list[tuple[type[Event], int]] = [
+_CONTROLLED_WEIGHTS: _Weights = [
     (Produce, 26),
     (ProduceIdempotent, 10),
     (Consume, 8),

@@ -8,7 +8,7 @@ it a decorator, and add a test to test_invariants.py which breaks the product an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -43,6 +43,10 @@ class World:
     consumed: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     leaders: dict[TopicPartition, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     deleted_below: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
+    #: Leader epoch -> the end of its leader's log when it began.
+    epoch_starts: dict[TopicPartition, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    #: (base offset, leader epoch) of a batch -> the brokers that have had it.
+    holders: dict[TopicPartition, dict[tuple[int, int], set[int]]] = field(default_factory=lambda: defaultdict(dict))
 
     #: Of a cluster with the product's controller: controller epoch -> the broker whose epoch it is.
     controllers: dict[int, int] = field(default_factory=dict)
@@ -70,6 +74,8 @@ class World:
             self.consumed,
             self.leaders,
             self.deleted_below,
+            self.epoch_starts,
+            self.holders,
         ):
             of_partition.pop(tp, None)
 
@@ -79,6 +85,14 @@ class World:
 
 
 OfChange = Callable[[World, Change], None]
+
+#: Names of those of an acknowledgement, of a change of the ISR, and of a controller's request.
+OF_DECISIONS = (
+    "an_acknowledged_record_is_on_enough_replicas",
+    "who_joins_the_isr_has_all_that_its_leader_has_committed",
+    "who_joins_the_isr_has_fetched_since_it_registered",
+    "an_outdated_request_of_a_controller_changes_nothing",
+)
 
 #: Checked for each replica that a step has changed; the second only while all elections are clean.
 OF_CHANGES: list[OfChange] = []
@@ -102,11 +116,22 @@ def check_changes(world: World, changes: list[Change]) -> None:
             continue
         for batch in _newly_committed(change):
             world.committed[tp].setdefault(batch.base_offset, batch)
+        _note_holder(world, change)
         for invariant in OF_CHANGES:
             invariant(world, change)
         if not world.is_unclean(tp):
             for invariant in OF_CHANGES_AFTER_CLEAN_ELECTIONS:
                 invariant(world, change)
+
+
+def _note_holder(world: World, change: Change) -> None:
+    copy = change.copy
+    tp = copy.topic_partition
+    if change.begins_to_lead:
+        world.epoch_starts[tp].setdefault(copy.state.leader_epoch, copy.log_end_offset)
+    holders = world.holders[tp]
+    for batch in change.appended:
+        holders.setdefault((batch.base_offset, batch.leader_epoch), set()).add(copy.broker)
 
 
 # -- of one replica ------------------------------------------------------------------------------------------------
@@ -138,6 +163,14 @@ def a_leader_epoch_has_one_leader(world: World, change: Change) -> None:
         leader = world.leaders[copy.topic_partition].setdefault(copy.state.leader_epoch, copy.broker)
         if leader != copy.broker:
             raise BrokenInvariant("a_leader_epoch_has_one_leader", f"broker {leader} led with it: {copy}")
+
+
+@always
+def a_leader_epoch_never_goes_back(world: World, change: Change) -> None:
+    """As long as a broker runs, the leader epoch of its replica does not fall."""
+    copy = change.copy
+    if change.old_state is not None and copy.state.leader_epoch < change.old_state.leader_epoch:
+        raise BrokenInvariant("a_leader_epoch_never_goes_back", f"it was {change.old_state.leader_epoch}: {copy}")
 
 
 @always
@@ -262,6 +295,25 @@ def an_acknowledged_record_is_committed(world: World, tp: TopicPartition, base_o
             raise BrokenInvariant("an_acknowledged_record_is_committed", f"{tp} {base_offset}: committed is {batch}")
 
 
+def an_acknowledged_record_is_on_enough_replicas(
+    world: World, broker: int, tp: TopicPartition, base_offset: int, min_insync_replicas: int
+) -> None:
+    """When a leader acknowledges records (acks=all), at least min.insync.replicas brokers have had them (PART-18).
+
+    A reassignment may leave fewer replicas than that; the ISR has the others, too, for another moment, as in Kafka.  A
+    batch that is sent again may have been deleted.
+    """
+    leader = world.copies.get((broker, tp))
+    batch = None if leader is None else leader.batches.at(base_offset)
+    if world.is_unclean(tp) or leader is None or batch is None or not isinstance(leader.state, LeaderState):
+        return
+    if batch.last_offset < leader.log_start_offset:
+        return
+    holders = world.holders[tp].get((base_offset, batch.leader_epoch), set())
+    if len(holders) < min(min_insync_replicas, 1 + len(leader.state.replicas)):
+        raise BrokenInvariant("an_acknowledged_record_is_on_enough_replicas", f"{tp} {batch}: on {sorted(holders)}")
+
+
 def a_consumer_gets_committed_records(world: World, tp: TopicPartition, batch: Batch) -> None:
     """Each batch that a consumer gets is the committed one of its offset."""
     if not world.is_unclean(tp):
@@ -274,6 +326,61 @@ def a_waiting_request_is_answered_once(name: str, answers: int) -> None:
     """No request gets two answers, and none whose time is over has none."""
     if answers != 1:
         raise BrokenInvariant("a_waiting_request_is_answered_once", f"{name} was answered {answers} times")
+
+
+# -- of a change of the ISR, and of a controller's request ------------------------------------------------------------
+
+
+def who_joins_the_isr_has_all_that_its_leader_has_committed(
+    world: World, tp: TopicPartition, leader: int, joined: Iterable[int]
+) -> None:
+    """A replica that a leader has taken into the stored ISR has reached the start of the leader epoch and the high
+    watermark, and none of its records differs from the leader's (PART-13).  A broker that is down has no replica."""
+    stored, of_leader = world.partitions[tp], world.copies.get((leader, tp))
+    if world.is_unclean(tp) or of_leader is None or of_leader.is_the_leader_of != stored.leader_epoch:
+        return
+    needed = max(world.epoch_starts[tp].get(stored.leader_epoch, 0), of_leader.high_watermark)
+    for member in joined:
+        copy = world.copies.get((member, tp))
+        if copy is None:
+            continue
+        why = None
+        if copy.log_end_offset < needed:
+            why = f"it lacks records below {needed}"
+        elif copy.log_end_offset <= of_leader.log_start_offset and copy.log_start_offset < copy.log_end_offset:
+            why = "none of its records was compared with its leader's"
+        else:
+            for batch in copy.batches.since(max(copy.log_start_offset, of_leader.log_start_offset)):
+                if of_leader.batches.at(batch.base_offset) != batch and batch.base_offset < of_leader.log_end_offset:
+                    why = f"its {batch} is not its leader's"
+                    break
+        if why is not None:
+            raise BrokenInvariant(
+                "who_joins_the_isr_has_all_that_its_leader_has_committed", f"{why}: {copy}; its leader: {of_leader}"
+            )
+
+
+def who_joins_the_isr_has_fetched_since_it_registered(
+    tp: TopicPartition, member: int, registered: int, fetched: int
+) -> None:
+    """A leader takes no broker into the ISR because of a fetch of an earlier registration (KIP-903).
+
+    fetched: the highest registration with which the leader has had a fetch of this broker.
+    """
+    if fetched < registered:
+        raise BrokenInvariant(
+            "who_joins_the_isr_has_fetched_since_it_registered",
+            f"{tp}: broker {member} is registered with epoch {registered}, and fetched last with {fetched}",
+        )
+
+
+def an_outdated_request_of_a_controller_changes_nothing(broker: int, why: str, before: object, after: object) -> None:
+    """A broker ignores a request with an older controller epoch than one before, or for an earlier registration
+    (KIP-380): it leads, follows and knows the same as before."""
+    if before != after:
+        raise BrokenInvariant(
+            "an_outdated_request_of_a_controller_changes_nothing", f"broker {broker}, {why}: {before} became {after}"
+        )
 
 
 def the_last_controller_alone_writes(

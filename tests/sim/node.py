@@ -291,6 +291,10 @@ class Node:
         self.around = around
         self._time = time
         self.metadata_cache = MetadataCache("sim", -1)
+        #: Of the controllers' requests so far, the highest epoch; of each follower's fetches, the highest registration.
+        #: Both are what the simulation has delivered, whatever the broker has noted.
+        self.delivered_controller_epoch = -1
+        self.delivered_registrations: dict[int, int] = {}
         #: As the controller has said last, and how often it had said it then.
         self.live_brokers: frozenset[int] = frozenset()
         self._live_brokers_version = 0
@@ -372,6 +376,10 @@ class Node:
             assert isinstance(error, StaleControllerEpoch), repr(error)
             return "stale"
         return "leads" if update.leader == self.broker_id else "follows"
+
+    def decided(self) -> list[object]:
+        """What the controllers have decided, as far as this broker has taken it: its replicas and their states."""
+        return [(p, p.state if isinstance(p, Partition) else None) for p in self.replica_manager.hosted()]
 
     def update_metadata(self, live_brokers: frozenset[int], version: int) -> None:
         """Who is alive.  Requests that waited for a broker that is gone are tried again (ClusterMember)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from tests.sim.events import History, random_controlled_history, random_history
 from tests.sim.shrink import Failure
 from tests.sim.simulated import simulated
 
+#: What a seed means.
+Histories = Callable[[int], History]
 #: That one of several processes takes: some 10 s.
 SEEDS_AT_ONCE = 100
 
@@ -56,14 +59,17 @@ def is_unclean(seed: int) -> bool:
     return seed % 5 == 4
 
 
-def history_of(seed: int, with_controller: bool) -> History:
-    """What a seed means."""
+def history_of(seed: int, with_controller: bool = False) -> History:
     if with_controller:
         return random_controlled_history(seed, unclean=is_unclean(seed))
     return random_history(seed, unclean=is_unclean(seed))
 
 
-def run_seeds(first: int, seconds: float, with_controller: bool = False, *, seeds: int | None = None) -> Summary:
+def controlled_history_of(seed: int) -> History:
+    return history_of(seed, with_controller=True)
+
+
+def run_seeds(first: int, seconds: float, histories: Histories = history_of, *, seeds: int | None = None) -> Summary:
     """Consecutive seeds from the first one on, until the time is over, the number of seeds is run, or one fails."""
     summary = Summary()
     end = time.monotonic() + seconds
@@ -72,7 +78,7 @@ def run_seeds(first: int, seconds: float, with_controller: bool = False, *, seed
     started = time.process_time()
     with coverage.counting():
         while time.monotonic() < end and summary.failure is None and summary.seeds != seeds:
-            summary.failure = _run(history_of(seed, with_controller), summary)
+            summary.failure = _run(histories(seed), summary)
             seed += 1
     summary.cpu_seconds = time.process_time() - started
     summary.counts = coverage.counts
@@ -100,7 +106,7 @@ def _run(history: History, summary: Summary) -> Failure | None:
                 summary.events.update({f"reassignments: {name}": n for name, n in cluster.reassignments.counts.items()})
 
 
-def run_seeds_in_processes(jobs: int, first: int, seconds: float, with_controller: bool) -> Summary:
+def run_seeds_in_processes(jobs: int, first: int, seconds: float, histories: Histories) -> Summary:
     """The same in several processes: each takes the next seeds that nobody has.  After a failure none takes more."""
     total = Summary()
     end = time.monotonic() + seconds
@@ -109,7 +115,7 @@ def run_seeds_in_processes(jobs: int, first: int, seconds: float, with_controlle
         while True:
             while len(running) < jobs and time.monotonic() < end and total.failure is None:
                 left = end - time.monotonic()
-                running.add(pool.submit(run_seeds, first, left, with_controller, seeds=SEEDS_AT_ONCE))
+                running.add(pool.submit(run_seeds, first, left, histories, seeds=SEEDS_AT_ONCE))
                 first += SEEDS_AT_ONCE
             if not running:
                 return total

@@ -23,7 +23,7 @@ from tests.sim.events import (
     Reassign,
     Settings,
 )
-from tests.sim.seeds import history_of, run_seeds
+from tests.sim.seeds import controlled_history_of, history_of, run_seeds
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 
@@ -92,7 +92,7 @@ def test_a_broker_that_an_unclean_election_chose_while_it_was_down_starts():
 
 def test_histories_hold_what_they_are_for():
     """Several controllers, sessions that expire, topics that come and go: a change must not leave them out."""
-    summary = run_seeds(0, 3600, True, seeds=30)
+    summary = run_seeds(0, 3600, controlled_history_of, seeds=30)
     assert summary.failure is None
     print(summary)
     events = summary.events
