@@ -135,3 +135,15 @@ def test_brokers_of_an_earlier_registration_and_brokers_that_shut_down_are_refus
     controller.context.shutting_down.add(2)
     back = asked[0]._replace(partition_epoch=asked[0].partition_epoch + 1, isr=(1, 2))
     assert type(ask(world, 1, [back])[1][0]) is IneligibleReplica
+
+
+def test_an_isr_change_is_stored_with_the_epoch_of_the_controller_that_stores_it(world):
+    """Not with that of the controller before, which elected the leader."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2, 3]])
+    world.kill(1)
+    state, context = world.state("t"), world.active.context
+    assert (state.controller_epoch, context.epoch) == (1, 2)
+    partition_epoch = context.leadership[TopicPartition("t", 0)].partition_epoch
+    ask(world, 2, [change((2,), leader_epoch=state.leader_epoch, partition_epoch=partition_epoch)])
+    assert (world.state("t").isr, world.state("t").controller_epoch) == ([2], 2)

@@ -1,22 +1,39 @@
 """How a broker becomes the controller, begins its term and resigns, on a store without threads."""
 
+import threading
 from functools import partial
 
 import pytest
 
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.controller_event_manager import ControllerEvent
+from kcore.controller.controller_context import ReplicaAssignment
+from kcore.controller.controller_event_manager import ControllerEvent, ControllerEventManager
 from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.kafka_controller import KafkaController
 from kcore.controller.leader_elections import ElectionType
 from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, SessionEvent, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.unit.controller.reassigning import reassign
 from tests.unit.controller.world import FakeChannels, MemoryWorld, partitions_of
 
 T0 = TopicPartition("t", 0)
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def with_a_thread():
+    """A controller that processes its events on its own thread, once it is started."""
+    time = MockTime()
+    scheduler = MockScheduler(time)
+    controller = KafkaController(1, MemoryStore(), FakeChannels(), ControllerSettings(), int, time, scheduler)
+    yield controller
+    controller.events.close()
 
 
 def active_ids(world):
@@ -28,6 +45,22 @@ def raise_(error):
 
 
 # -- election -------------------------------------------------------------------------------------------
+
+
+def test_CTRL_02_a_controller_that_starts_has_one_thread_and_Startup_is_its_first_event(with_a_thread, monkeypatch):
+    names, threads, run, is_done = [], set(), ControllerEvent.run, threading.Event()
+
+    def noted(event):
+        names.append(event.name)
+        threads.add(threading.current_thread())
+        run(event)
+
+    monkeypatch.setattr(ControllerEvent, "run", noted)
+    with_a_thread.startup()
+    with_a_thread.put_call("last", lambda: with_a_thread.is_active, lambda result: is_done.set())
+    assert is_done.wait(DEADLINE_S)
+    assert names[0] == "Startup" and names[-1] == "last"
+    assert len(threads) == 1 and threading.current_thread() not in threads
 
 
 def test_CTRL_01_one_of_the_brokers_is_the_controller_and_any_other_can_follow_it(world):
@@ -360,6 +393,43 @@ def test_CTRL_09_a_broker_that_could_not_register_in_its_new_session_takes_part_
     assert active_ids(world) == [3] and world.admin.get(znodes.broker_id(3)) is not None
 
 
+def test_CTRL_08_no_session_begins_before_the_running_event_has_ended_and_Expire_is_being_processed(
+    with_a_thread, monkeypatch
+):
+    """An event that still runs writes in the session in which it began."""
+    order, runs, release, has_gone_on = [], threading.Event(), threading.Event(), threading.Event()
+    await_started = ControllerEventManager.await_started
+
+    def waiting(events, event):
+        has_gone_on.set()
+        await_started(events, event)
+
+    def new_session():
+        order.append("new session")
+        has_gone_on.set()
+
+    def slow():
+        runs.set()
+        assert release.wait(DEADLINE_S)
+        order.append("slow")
+
+    monkeypatch.setattr(ControllerEventManager, "await_started", waiting)
+    monkeypatch.setattr(with_a_thread._metadata_store, "new_session", new_session)
+    expire = with_a_thread._expire
+    monkeypatch.setattr(with_a_thread, "_expire", lambda: (order.append("Expire"), expire()))
+    with_a_thread.startup()
+    with_a_thread.events.put(ControllerEvent("slow", slow))
+    assert runs.wait(DEADLINE_S)
+    expired = threading.Thread(target=with_a_thread._session_changed, args=(SessionEvent.EXPIRED,))
+    expired.start()
+    assert has_gone_on.wait(DEADLINE_S)
+    assert order == []
+    release.set()
+    expired.join(DEADLINE_S)
+    # Whoever waited goes on when the processing of Expire begins.
+    assert order[0] == "slow" and sorted(order) == ["Expire", "new session", "slow"]
+
+
 # -- fail-over ------------------------------------------------------------------------------------------
 
 
@@ -465,6 +535,37 @@ def test_CTRL_14_a_new_controller_reads_brokers_topics_and_leadership_and_has_a_
     assert context.leadership[T0].leader == world.state("t").leader == 2
 
 
+def test_CTRL_14_a_new_controller_knows_stored_isrs_epochs_and_reassignments_and_watches_each_topic(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3], [2, 3, 1]])
+    world.create_topic("u", [[2]])
+    reassign(world, (3,), TopicPartition("u", 0))
+    world.set_isr("t", 1, [2, 3])  # nobody has notified a controller of it
+    world.kill(1)
+    context = world.active.context
+    assert context.topics == {"t", "u"}
+    for tp in (T0, TopicPartition("t", 1), TopicPartition("u", 0)):
+        known, stored = context.leadership[tp], world.state(*tp)
+        node = world.admin.get(znodes.partition_state(*tp))
+        assert (known.leader, known.leader_epoch, list(known.isr), known.controller_epoch, known.partition_epoch) == (
+            stored.leader,
+            stored.leader_epoch,
+            stored.isr,
+            stored.controller_epoch,
+            node.version,
+        )
+    assert context.leadership[TopicPartition("t", 1)].isr == (2, 3)
+    assert context.assignments[TopicPartition("u", 0)] == ReplicaAssignment((3, 2), adding=(3,), removing=(2,))
+    # Each topic's node is watched.
+    for name in ("t", "u"):
+        path = znodes.topic(name)
+        topic = znodes.TopicZNode.decode(world.admin.get(path).data)
+        added = len(topic.assignment)
+        world.admin.set(path, topic._replace(assignment={**topic.assignment, added: [3]}).encode())
+        world.settle()
+        assert world.state(name, added).leader == 3
+
+
 def test_CTRL_15_V22_13_topics_are_not_deleted_where_that_is_switched_off(world):
     world.start(1, settings=ControllerSettings(delete_topic_enable=False))
     world.create_topic("t", [[1]])
@@ -488,6 +589,23 @@ def test_CTRL_16_and_CTRL_17_brokers_get_the_live_brokers_before_they_lead_anyth
     # The replicas first, from what was stored, then the election.
     leaders = [partitions_of(r)[T0].leader for _, r in sent if isinstance(r, LeaderAndIsrRequest)]
     assert leaders[-1] == 2
+
+
+def test_CTRL_16_all_brokers_get_the_metadata_before_anything_else_also_one_that_stops(world):
+    """Broker 3 has asked the controller before this one for its shutdown, and runs still."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3], [2, 3, 1]])
+    epoch = world.active.context.live_brokers[3].epoch
+    world.active.controlled_shutdown(3, epoch, lambda error, remaining: None)
+    world.settle()
+    world.channels[2].take()
+    world.kill(1)
+    sent = world.requests.take()
+    for broker_id in (2, 3):
+        first = next(request for broker, request in sent if broker == broker_id)
+        assert isinstance(first, UpdateMetadataRequest), f"broker {broker_id}"
+        assert [broker.id for broker in first.live_brokers] == [2, 3]
+        assert partitions_of(first).keys() == {T0, TopicPartition("t", 1)}
 
 
 def test_CTRL_19_preferred_leaders_are_restored_by_a_task_that_starts_with_the_term(world):

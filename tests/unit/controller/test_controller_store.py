@@ -8,8 +8,9 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import LeaderAndIsr
 from kcore.metadata import znodes
-from kcore.metadata.memory_store import MemoryStore
-from kcore.metadata.store import BadVersion, Delete, NodeExists, NoNode
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.multi_size import MAX_BYTES, operation_size
+from kcore.metadata.store import BadVersion, Delete, MultiTooLarge, NodeExists, NoNode
 
 PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(40)]
 STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1, 2), controller_epoch=1)
@@ -209,3 +210,43 @@ def test_a_replaced_controller_gives_no_ids(metadata_store, store):
     with pytest.raises(ControllerMoved):
         store.topics(["a"], lambda name: None)
     assert metadata_store.get(znodes.topic("a")).data == bare
+
+
+def test_CTRL_10_the_epoch_of_a_controller_that_has_come_and_gone_is_not_used_again():
+    """It was elected, and resigned, after this broker has read the epoch."""
+    tree = MemoryTree()
+    first, second = MemoryStore(tree), MemoryStore(tree)
+    first.create_recursive(znodes.CONTROLLER_EPOCH, b"0")
+    multi = first.multi
+
+    def multi_after_another_term(operations):
+        other = ControllerStore(second)
+        assert other.elect(2, 0) == 1
+        other.delete_controller()
+        return multi(operations)
+
+    first.multi = multi_after_another_term
+    with pytest.raises(ControllerMoved):
+        ControllerStore(first).elect(1, 0)
+    assert second.get(znodes.CONTROLLER) is None
+
+
+def test_states_of_many_partitions_with_long_names_are_written_in_pieces_that_a_store_takes():
+    """ZooKeeper takes no message above 1 MiB."""
+
+    class LimitedStore(MemoryStore):
+        def multi(self, operations):
+            if sum(map(operation_size, operations)) > MAX_BYTES:
+                raise MultiTooLarge(f"{len(operations)} operations")
+            return super().multi(operations)
+
+    metadata_store = LimitedStore()
+    metadata_store.create_recursive(znodes.CONTROLLER_EPOCH, b"0")
+    topics = [f"{number:04}".ljust(249, "x") for number in range(1000)]
+    for topic in topics:
+        metadata_store.create_recursive(znodes.topic(topic))
+    store = ControllerStore(metadata_store)
+    store.elect(1, 0)
+    states = dict.fromkeys((TopicPartition(topic, 0) for topic in topics), STATE)
+    assert set(store.create_states(states).values()) == {None}
+    assert set(store.change_states(store.states(states)).values()) == {None}

@@ -520,3 +520,26 @@ def test_RSM_06_a_replica_that_goes_offline_is_stopped_and_the_others_get_the_sm
         3: [1, 3],
     }
     assert world.state("t").isr == [1, 3]
+
+
+def test_RSM_06_all_brokers_get_the_metadata_of_a_replica_that_goes_offline(world):
+    world.start(1, 2, 3, 4)
+    world.create_topic("t", [[1, 2, 3]])
+    world.requests.take()
+    world.active.replica_state_machine.handle_state_changes([PartitionReplica(T0, 2)], ReplicaState.OFFLINE)
+    metadata = [(b, partitions_of(r)) for b, r in world.requests.take() if isinstance(r, UpdateMetadataRequest)]
+    isrs = {broker: partitions[T0].isr for broker, partitions in metadata if T0 in partitions}
+    assert isrs == {broker: [1, 3] for broker in (1, 2, 3, 4)}
+
+
+def test_RSM_06_a_replica_outside_the_isr_that_goes_offline_has_the_stored_isr_reach_the_brokers(world):
+    """Nobody has notified the controller of the ISR yet."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3]])
+    world.set_isr("t", 0, [1, 3])
+    world.requests.take()
+    world.kill(2)
+    assert world.active.context.leadership[T0].isr == (1, 3)
+    metadata = [(b, partitions_of(r)) for b, r in world.requests.take() if isinstance(r, UpdateMetadataRequest)]
+    isrs = {broker: partitions[T0].isr for broker, partitions in metadata if T0 in partitions}
+    assert isrs == {1: [1, 3], 3: [1, 3]}

@@ -15,6 +15,7 @@ from kcore.errors import (
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost, NotAllowed
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tests.unit.controller.reassigning import reassign
 from tests.unit.controller.world import partitions_of
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -135,3 +136,17 @@ def test_an_order_whose_election_was_not_answered_is_carried_out_by_the_next_con
 def test_an_order_whose_election_the_store_refuses_ends_one_term_and_not_the_next(world, monkeypatch):
     order_an_election(world, monkeypatch, NotAllowed(znodes.partition_state("t", 0)), is_done=False)
     assert world.state("t").leader == world.active.context.leadership[T0].leader == 2
+
+
+def test_CTRL_19_the_balancing_of_leaders_leaves_partitions_alone_that_are_being_reassigned(world):
+    """Their leader is elected among the target replicas when the reassignment ends."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2], [1, 2]])
+    world.kill(1)
+    world.start(1)
+    for number in (0, 1):
+        world.set_isr("t", number, [1, 2])
+    reassign(world, (1, 3), T0)
+    world.active.leader_elections.rebalance(0)
+    world.settle()
+    assert [world.state("t", number).leader for number in (0, 1)] == [2, 1]
