@@ -39,6 +39,7 @@ from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
+from kcore.server.late_deletions import LateDeletions
 from kcore.server.leader_hand_over import LeaderHandOver
 from kcore.server.leadership_certainty import LeadershipCertainty
 from kcore.server.log_dir_notifications import LogDirNotifications
@@ -132,6 +133,7 @@ class ClusterMember:
         self._group_coordinator = group_coordinator
         self._admin = admin_manager
         self._configs = StoredTopicConfigs(store, topic_configs, log_manager, time)
+        self._late_deletions = LateDeletions(broker_id, store, log_manager, metadata_cache)
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
         self._isr_departure = IsrDeparture(broker_id, store)
         self._controller_wait_ms = controller_wait_ms
@@ -514,8 +516,11 @@ class ClusterMember:
 
         A reassignment takes a leader's replica away with this alone: LeaderAndIsr goes to the replicas that stay.
         After an order of an older epoch alone it leads on; a partition that is offline, or whose log cannot be deleted,
-        it does not lead either.
+        it does not lead either.  A log of the topic in use is not deleted by a request about an earlier one of its
+        name: InconsistentTopicId.
         """
+        late = self._late_deletions.refused(stops)
+        stops = [stop for stop in stops if stop.topic_partition not in late]
         with self.offline_replicas.lock:
             results = self._replica_manager.stop_replicas(stops, controller_epoch)
             self.offline_replicas.remove(
@@ -527,7 +532,7 @@ class ClusterMember:
             if topic == GROUP_METADATA_TOPIC and not isinstance(error, FencedLeaderEpoch):
                 has_epoch = error is None and stop.leader_epoch >= 0
                 self._group_coordinator.on_resignation(partition, stop.leader_epoch if has_epoch else None)
-        return results
+        return results | late
 
     def update_metadata(
         self,
