@@ -3,80 +3,313 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kcore.common.text import counted
-from kcore.inspect.batch_reader import Tail
-from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit
+from kcore.inspect.batch_reader import Correction, Tail
+from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
 from kcore.inspect.segment_scan import Rows, ScannedSegment
-from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kcore.record.batch_header import LENGTH_OFFSET, PARTITION_LEADER_EPOCH_OFFSET
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class HeaderFaults:
+    """What is wrong with base offsets and leader epochs of a segment: one problem for each batch that is wrong.
+
+    corrections: of fields whose right value is certain.  The arrays have one element for each batch: the values with
+    the corrections, and whether the offsets fit nowhere.
+    """
+
+    #: Those of offsets first.
+    problems: list[Problem]
+    offset_problems: int
+    corrections: list[Correction]
+    base_offset: np.ndarray
+    last_offset: np.ndarray
+    leader_epoch: np.ndarray
+    misfits: np.ndarray
 
 
 def check_batches(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Iterator[Problem]:
-    """The problems of a segment's .log."""
+    """The problems of a segment's .log, as it was scanned."""
     for damage in segment.damages + segment.bad_records:
         yield Problem(segment.path, damage.problem, damage.offset, damage.position)
-    yield from _check_offsets(partition, base, segment)
-    yield from _check_epochs(partition, segment)
+    faults = _header_faults(partition, base, segment)
+    if faults is not None:
+        yield from faults.problems
     if segment.tail is not None:
         yield _judge_tail(partition, base, segment.path, segment.tail)
 
 
-def _check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Iterator[Problem]:
-    """Offsets ascend from batch to batch, and are between this segment's name and the next one's."""
+def check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> list[Problem]:
+    """The problems of a segment's base offsets alone."""
+    faults = _header_faults(partition, base, segment)
+    return faults.problems[: faults.offset_problems] if faults is not None else []
+
+
+def corrected(
+    partition: PartitionFiles, base: int, segment: ScannedSegment, *, epoch_before: int = -1, epoch_after: int = -1
+) -> ScannedSegment:
+    """The segment with the offsets and leader epochs that are certain, and the corrections that lead to them.
+
+    epoch_before, epoch_after: of the last batch of the segment before it, and of the first one of the segment after it;
+    -1 if there is none, or if it cannot be read.
+    """
+    faults = _header_faults(partition, base, segment, epoch_before, epoch_after)
+    return segment if faults is None else _corrected(segment, faults)
+
+
+def consistent(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
+    """The same; and batches whose offsets fit nowhere count as bytes that cannot be read.  For the checks of other
+    files against the batches: what is wrong in one batch is reported once."""
+    faults = _header_faults(partition, base, segment)
+    return segment if faults is None else _corrected(segment, faults).without(faults.misfits)
+
+
+def _corrected(segment: ScannedSegment, faults: HeaderFaults) -> ScannedSegment:
+    return segment.corrected(faults.corrections, faults.base_offset, faults.last_offset, faults.leader_epoch)
+
+
+def _header_faults(
+    partition: PartitionFiles, base: int, segment: ScannedSegment, epoch_before: int = -1, epoch_after: int = -1
+) -> HeaderFaults | None:
+    """None if nothing is wrong, as in nearly every segment."""
     import numpy as np
 
     table = segment.batches
     if not len(table):
-        return
-    first, last, position = table["base_offset"], table["last_offset"], table["position"]
+        return None
+    first, last = table["base_offset"], table["last_offset"]
+    limit, end = end_limit(partition, base), _end_of_segment(partition, base)
+    ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
+    offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
+    epochs_beside = (epoch_before, epoch_after)
+    if offsets_fit and _one_known_epoch(partition, table) and not _differs_from(table, *epochs_beside):
+        return None
+    problems: list[Problem] = []
+    corrections: list[Correction] = []
+    misfits = np.zeros(len(table), bool)
+    if not offsets_fit:
+        first, last = _correct_offsets(segment, base, end, problems, corrections)
+        misfits = _misfits(segment, base, limit, first, last, problems)
+    offset_problems = len(problems)
+    epochs = _correct_epochs(partition, segment, first, problems, corrections, epochs_beside)
+    if not problems:
+        return None
+    return HeaderFaults(problems, offset_problems, corrections, first, last, epochs, misfits)
 
-    def at(n: int, text: str) -> Problem:
-        return Problem(segment.path, text, int(first[n]), int(position[n]))
 
-    limit = end_limit(partition, base)
-    if first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all():
-        return
-    # Compared with the highest offset so far: after one batch with an offset far too high, the next batch is reported.
-    highest = np.maximum.accumulate(last)
-    for n in np.flatnonzero(first[1:] <= highest[:-1]):
-        yield at(int(n) + 1, f"base offset {first[n + 1]} is not above {highest[n]}, the last offset before it")
-    for n in np.flatnonzero(first < base):
-        yield at(int(n), f"base offset {first[n]} is below {base}, the segment's name")
-    for n in np.flatnonzero(last >= limit):
-        yield at(int(n), f"last offset {last[n]} is not below {limit}, where the segment must end")
+def _end_of_segment(partition: PartitionFiles, base: int) -> int | None:
+    """The offset at which the segment ends, None if it is not certain.  (A segment may end below the next one's name
+    where compaction or a truncation left a gap.)"""
+    following = partition.next_base(base)
+    if following is not None:
+        return following
+    return partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT) if partition.clean else None
 
 
-def _check_epochs(partition: PartitionFiles, segment: ScannedSegment) -> Iterator[Problem]:
-    """Leader epochs never decrease and agree with leader-epoch-checkpoint.  The CRC covers neither epoch nor offset."""
+def _adjacent(segment: ScannedSegment) -> np.ndarray:
+    """bool[n + 1]: whether each batch, and then the end of the file, comes right after the batch before it."""
+    import numpy as np
+
+    table = segment.batches
+    ends = np.concatenate([[0], table["position"] + table["size"]])
+    adjacent: np.ndarray = ends == np.concatenate([table["position"], [segment.size]])
+    return adjacent
+
+
+def _correct_offsets(
+    segment: ScannedSegment, base: int, end: int | None, problems: list[Problem], corrections: list[Correction]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(base offsets, last offsets), corrected where exactly one base offset fits between the batches before and after.
+
+    The CRC covers the number of offsets in a batch.  If so many are free between its neighbours, and the neighbours'
+    offsets go on without a gap to the batches on their other sides, no other base offset is possible.
+    """
+    import numpy as np
+
+    table = segment.batches
+    first, last = table["base_offset"], table["last_offset"]
+    right = np.concatenate([[base], last[:-1] + 1])
+    free_end = np.concatenate([first[1:], [-1 if end is None else end]])
+    adjacent = _adjacent(segment)
+    certain = adjacent[:-1] & adjacent[1:] & (free_end - right == last - first + 1) & (first != right)
+    certain &= table["count"] >= 0  # The base offset of a compressed message of magic 0 or 1 is its last one.
+    # Without a gap before and after each batch, from the segment's name to its end.
+    follows = np.concatenate([first == right, [end is None or last[-1] + 1 == end]])
+    certain[1:] &= follows[:-2]
+    certain[:-1] &= follows[2:]
+    if end is None:
+        certain[-1] = False
+        if np.count_nonzero(~follows) > 2:
+            # The last batch is a neighbour without another side: only in a log without other gaps it is right.
+            certain[-2:] = False
+    at = np.flatnonzero(certain)
+    if not len(at):
+        return first, last
+    corrected_first, corrected_last = first.copy(), last.copy()
+    corrected_first[at] = right[at]
+    corrected_last[at] = right[at] + (last - first)[at]
+    for n in at.tolist():
+        position, found, expected = int(table["position"][n]), int(first[n]), int(right[n])
+        before = "the segment's name" if n == 0 else "the batch before it"
+        after = "the batch after it" if n + 1 < len(first) else "the end of the segment"
+        text = f"base offset {found}: only {expected} fits between {before} and {after}"
+        problems.append(Problem(segment.path, text, found, position))
+        content = expected.to_bytes(LENGTH_OFFSET, "big")
+        corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
+    return corrected_first, corrected_last
+
+
+def _misfits(
+    segment: ScannedSegment, base: int, limit: int, first: np.ndarray, last: np.ndarray, problems: list[Problem]
+) -> np.ndarray:
+    """Which batches have to go so that the offsets ascend from batch to batch, and are between this segment's name and
+    `limit`: as few as possible, each of them one problem."""
+    import numpy as np
+
+    def add(n: int, text: str) -> None:
+        problems.append(Problem(segment.path, text, int(first[n]), int(segment.batches["position"][n])))
+
+    inside = (first >= base) & (last < limit)
+    for n in np.flatnonzero(first < base).tolist():
+        add(n, f"base offset {first[n]} is below {base}, the segment's name")
+    for n in np.flatnonzero((first >= base) & (last >= limit)).tolist():
+        add(n, f"last offset {last[n]} is not below {limit}, where the segment must end")
+    kept = np.flatnonzero(inside)
+    kept = kept[longest_ascending(first[kept], last[kept])]
+    fits = np.zeros(len(first), bool)
+    fits[kept] = True
+    for n in np.flatnonzero(inside & ~fits).tolist():
+        slot = int(np.searchsorted(kept, n))
+        before = int(last[kept[slot - 1]]) if slot else base - 1
+        if first[n] <= before:
+            add(n, f"base offset {first[n]} is not above {before}, the last offset before it")
+        else:
+            add(n, f"last offset {last[n]} is not below {first[kept[slot]]}, the base offset after it")
+    return ~fits
+
+
+def _correct_epochs(
+    partition: PartitionFiles,
+    segment: ScannedSegment,
+    first: np.ndarray,
+    problems: list[Problem],
+    corrections: list[Correction],
+    epochs_beside: tuple[int, int],
+) -> np.ndarray:
+    """The leader epochs, corrected where they are certain.  They never decrease, and agree with
+    leader-epoch-checkpoint.  first: the base offsets, corrected."""
     import numpy as np
 
     table = segment.batches
     epochs = table["leader_epoch"]
-    if not len(epochs) or _one_known_epoch(partition, table):
-        return
+    entries = partition.epochs or []
+    slot = np.searchsorted(np.array([entry.start_offset for entry in entries]), first, "right") - 1
+    # The checkpoint has no epoch for offsets below its first entry; batches with those are before the log start offset.
+    # -1, as in magic 0 and 1 and from old brokers, is no epoch and is not checked.
+    in_file = np.append(np.array([entry.epoch for entry in entries], np.int64), -1)[slot]
+    differs = (in_file >= 0) & (epochs != in_file) & (epochs != -1)
+    right, by_file = _certain_epochs(partition, segment, in_file, differs, epochs_beside)
+    certain = np.flatnonzero(right != epochs)
+    for n in certain.tolist():
+        position, found, expected = int(table["position"][n]), int(epochs[n]), int(right[n])
+        if by_file[n]:
+            text = f"leader epoch {found}, {LEADER_EPOCH_CHECKPOINT} has {expected}"
+        else:
+            text = f"leader epoch {found}, the batches before and after it have {expected}"
+        problems.append(Problem(segment.path, text, int(first[n]), position))
+        content = expected.to_bytes(4, "big")
+        text = f"leader epoch {found}, expected {expected}"
+        corrections.append(Correction(position, position + PARTITION_LEADER_EPOCH_OFFSET, content, text))
+    problems += _other_epochs(partition, segment, first, right, in_file)
+    return right
+
+
+def _certain_epochs(
+    partition: PartitionFiles,
+    segment: ScannedSegment,
+    in_file: np.ndarray,
+    differs: np.ndarray,
+    epochs_beside: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(the epochs, with the right ones where these are certain; where leader-epoch-checkpoint decided).
+
+    in_file: the epoch in leader-epoch-checkpoint, -1 for none; differs: where the batch has another."""
+    import numpy as np
+
+    table = segment.batches
+    epochs = table["leader_epoch"].astype(np.int64)
+    adjacent = _adjacent(segment)
+    is_new_format = table["magic"] == 2
+    candidates = is_new_format & (epochs != -1)
+    before = np.concatenate([epochs_beside[:1], epochs[:-1]])
+    after = np.concatenate([epochs[1:], epochs_beside[1:]])
+    after = np.where(after < 0, np.iinfo(np.int64).max, after)
+    has_both = adjacent[:-1] & adjacent[1:]
+    same = has_both & candidates & (before == after) & (before >= 0) & (epochs != before)
+    # Where epochs alternate, each of two neighbours is an exception beside the other: neither is certain.
+    beside_another = np.zeros(len(epochs), bool)
+    beside_another[1:] |= same[:-1]
+    beside_another[:-1] |= same[1:]
+    same &= ~beside_another
+    neighbour_differs = np.concatenate([[False], differs[:-1]]) | np.concatenate([differs[1:], [False]])
+    out_of_order = (epochs < before) | (epochs > after)
+    if partition.clean and partition.epochs:
+        # A clean stop leaves the checkpoint complete.
+        out_of_order |= epochs > partition.epochs[-1].epoch
+    by_file = candidates & differs & ~neighbour_differs & out_of_order & (before <= in_file) & (in_file <= after)
+    right = np.where(by_file, in_file, np.where(same, before, epochs))
+    return right, by_file
+
+
+def _other_epochs(
+    partition: PartitionFiles,
+    segment: ScannedSegment,
+    first: np.ndarray,
+    epochs: np.ndarray,
+    in_file: np.ndarray,
+) -> Iterator[Problem]:
+    """The problems of epochs of which it is not certain what they should be."""
+    import numpy as np
+
+    table = segment.batches
 
     def at(n: int, text: str) -> Problem:
-        return Problem(segment.path, text, int(table["base_offset"][n]), int(table["position"][n]))
+        return Problem(segment.path, text, int(first[n]), int(table["position"][n]))
 
-    for n in np.flatnonzero(epochs < -1):
-        yield at(int(n), f"leader epoch {epochs[n]}")
+    for n in np.flatnonzero(epochs < -1).tolist():
+        yield at(n, f"leader epoch {epochs[n]}")
     if not partition.epochs:
-        # -1, as in magic 0 and 1 and from old brokers, is no epoch and is not checked.
-        highest = np.maximum.accumulate(epochs)
-        for n in np.flatnonzero((epochs[1:] < highest[:-1]) & (table["magic"][1:] == 2)):
-            yield at(int(n) + 1, f"leader epoch {epochs[n + 1]} after a higher one")
+        checked = np.flatnonzero((epochs >= 0) & (table["magic"] == 2))
+        fits = longest_ascending(epochs[checked], epochs[checked], strictly=False)
+        kept = checked[fits]
+        for n in checked[~fits].tolist():
+            slot = int(np.searchsorted(kept, n))
+            if slot and epochs[n] < epochs[kept[slot - 1]]:
+                yield at(n, f"leader epoch {epochs[n]} after a higher one, {epochs[kept[slot - 1]]}")
+            else:
+                yield at(n, f"leader epoch {epochs[n]} before a lower one, {epochs[kept[slot]]}")
         return
-    starts = np.array([entry.start_offset for entry in partition.epochs])
-    checkpoint_epochs = np.array([entry.epoch for entry in partition.epochs])
-    slot = np.searchsorted(starts, table["base_offset"], "right") - 1
-    # The checkpoint has no epoch for offsets below its first entry; batches with those are before the log start offset.
-    differs = (slot >= 0) & (epochs >= 0) & (epochs != checkpoint_epochs[slot])
     # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
-    may_be_new = epochs > checkpoint_epochs[-1] if not partition.clean else np.zeros(len(epochs), bool)
-    for n in np.flatnonzero(differs):
-        yield at(
-            int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {checkpoint_epochs[slot[n]]}"
-        )._replace(warning=bool(may_be_new[n]))
+    may_be_new = epochs > partition.epochs[-1].epoch if not partition.clean else np.zeros(len(epochs), bool)
+    wrong = np.flatnonzero((in_file >= 0) & (epochs >= 0) & (epochs != in_file))
+    if not len(wrong):
+        return
+    # If the checkpoint is wrong, all batches of an epoch differ: they are one problem.
+    changes = (np.diff(wrong) > 1) | (np.diff(epochs[wrong]) != 0) | (np.diff(in_file[wrong]) != 0)
+    starts = np.flatnonzero(np.concatenate([[True], changes]))
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(wrong)], strict=True):
+        n, more = int(wrong[start]), end - start - 1
+        text = f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {in_file[n]}"
+        if more:
+            text += f"; so in the {counted(more, 'batch', 'batches')} after it"
+        yield at(n, text)._replace(warning=bool(may_be_new[n]))
 
 
 def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
@@ -93,6 +326,11 @@ def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
     if n is None or int(first.min()) < entries[n].start_offset:
         return False
     return n + 1 == len(entries) or int(first.max()) < entries[n + 1].start_offset
+
+
+def _differs_from(table: Rows, epoch_before: int, epoch_after: int) -> bool:
+    """Whether the batches' one epoch is another than that of the batches before and after, which have the same."""
+    return 0 <= epoch_before == epoch_after != int(table["leader_epoch"][0])
 
 
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:

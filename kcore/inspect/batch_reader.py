@@ -38,6 +38,18 @@ _CRC_FROM = (MAGIC_OFFSET, MAGIC_OFFSET, ATTRIBUTES_OFFSET)
 _SEARCH_LIMIT = 16 << 20
 
 
+class Correction(NamedTuple):
+    """A field of a batch's header that no CRC covers, and the only value that is right there."""
+
+    #: Of the batch.
+    position: int
+    #: Where the bytes of the field are in the file, and what they should be.
+    at: int
+    content: bytes
+    #: The field with its value in the file and the right one.
+    text: str
+
+
 class Damage(NamedTuple):
     """Bytes that are wrong."""
 
@@ -45,6 +57,10 @@ class Damage(NamedTuple):
     #: Base offset of the batch as its header has it; None where no header could be read.
     offset: int | None
     problem: str
+    #: How many bytes the batch has; 0 if its end is unknown.
+    size: int = 0
+    #: With it the batch is valid, its CRC included.
+    correction: Correction | None = None
 
 
 class Tail(NamedTuple):
@@ -112,8 +128,13 @@ def _batch_by_batch(
         try:
             yield MemoryRecords(chunk[at:end], check_crc=check_crc, source=path, base_position=position + at)
         except KafkaError as error:
+            if at > len(chunk) // 2 and position + len(chunk) < size:
+                break  # from here on, so that enough bytes follow to find where the batch ends
             offset = _base_offset(chunk, at)
-            if not whole or not _can_start_here(chunk, end, position, size):
+            if (flipped_end := _end_by_one_bit(chunk, at)) is not None:
+                yield _wrong_length(chunk, at, position, flipped_end)
+                end = flipped_end
+            elif not whole or not _can_start_here(chunk, end, position, size):
                 true_end = _end_by_crc(chunk, at)
                 if true_end is None:
                     yield Damage(position + at, offset, without_path(error, path))
@@ -122,7 +143,9 @@ def _batch_by_batch(
                 yield _wrong_length(chunk, at, position, true_end)
                 end = true_end
             else:
-                yield Damage(position + at, offset, without_path(error, path))
+                yield _wrong_magic(chunk, at, position, end) or Damage(
+                    position + at, offset, without_path(error, path), end - at
+                )
         at = end
     return position + at
 
@@ -213,12 +236,48 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
     return len(chunk) if value == crc else None
 
 
+def _end_by_one_bit(chunk: memoryview, at: int) -> int | None:
+    """Where the batch at `at` ends by its CRC if one bit of its length is wrong; None if that is not so.  Also where
+    the bytes at the end that the wrong length gives look like another batch."""
+    magic = _magic(chunk, at)
+    if magic is None or len(chunk) - at < SMALLEST_SIZE[magic]:
+        return None
+    crc_of = crc32c if magic == 2 else zlib.crc32
+    crc, length = _number(">I", chunk, at + _CRC_AT[magic]), _number(">I", chunk, at + LENGTH_OFFSET)
+    value, reached = 0, at + _CRC_FROM[magic]
+    for end in sorted(at + LOG_OVERHEAD + (length ^ 1 << bit) for bit in range(32)):
+        if at + SMALLEST_SIZE[magic] <= end <= len(chunk):
+            value, reached = crc_of(chunk[reached:end], value), end
+            if value == crc:
+                return end
+    return None
+
+
 def _wrong_length(chunk: memoryview, at: int, position: int, end: int) -> Damage:
     length, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
-    problem = (
-        f"batch length at position {position + at + LENGTH_OFFSET}: expected {expected} by the CRC, found {length}"
+    field_at = position + at + LENGTH_OFFSET
+    problem = f"batch length at position {field_at}: expected {expected} by the CRC, found {length}"
+    correction = Correction(
+        position + at, field_at, struct.pack(">i", expected), f"batch length {length}, expected {expected}"
     )
-    return Damage(position + at, _base_offset(chunk, at), problem)
+    return Damage(position + at, _base_offset(chunk, at), problem, end - at, correction)
+
+
+def _wrong_magic(chunk: memoryview, at: int, position: int, end: int) -> Damage | None:
+    """The damage of a batch that is valid with another magic; None if it is not."""
+    found = chunk[at + MAGIC_OFFSET] if end - at > MAGIC_OFFSET else None
+    for magic in range(len(SMALLEST_SIZE) - 1, -1, -1):
+        if found is None or magic == found or end - at < SMALLEST_SIZE[magic]:
+            continue
+        start = at + _CRC_FROM[magic]
+        # The CRC of magic 0 and 1 covers the magic byte.
+        covered = chunk[start:end] if magic == 2 else bytes([magic, *chunk[start + 1 : end]])
+        if (crc32c if magic == 2 else zlib.crc32)(covered, 0) == _number(">I", chunk, at + _CRC_AT[magic]):
+            field_at = position + at + MAGIC_OFFSET
+            correction = Correction(position + at, field_at, bytes([magic]), f"magic {found}, expected {magic}")
+            problem = f"magic at position {field_at}: expected {magic} by the CRC, found {found}"
+            return Damage(position + at, _base_offset(chunk, at), problem, end - at, correction)
+    return None
 
 
 def _lost_from(position: int, size: int) -> Iterator[Damage]:

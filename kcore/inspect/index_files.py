@@ -12,6 +12,7 @@ from kcore.common.progress import Progress
 from kcore.common.text import counted
 from kcore.errors import CorruptFile, CorruptMessage, KafkaError
 from kcore.inspect import log_files
+from kcore.inspect.batch_checks import check_offsets
 from kcore.inspect.batch_reader import without_path
 from kcore.inspect.parallel import scan_all
 from kcore.inspect.partition_checks import PartitionFiles, Problem, check_index, check_small_file, unreadable
@@ -82,10 +83,12 @@ def examine_index_files(
     """
     partition = PartitionFiles.of(directory)
     segments = scan_all(partition, jobs, progress or Progress("reindex", 0, quiet=True))
-    for segment in segments:
+    for base, segment in zip(partition.bases, segments, strict=True):
         for damage in segment.damages:
             where = f"position {damage.position}: {damage.problem}"
             raise CorruptFile(f"{segment.path}: {where}; `kcore repair` it first")
+        for problem in check_offsets(partition, base, segment):
+            raise CorruptFile(f"{segment.path}: position {problem.position}: {problem.text}; `kcore repair` it first")
         if segment.tail is not None:
             where = f"position {segment.tail.position}: {counted(segment.tail.size, 'byte')} of a batch at its end"
             raise CorruptFile(f"{segment.path}: {where}; open the log once, or `kcore repair` it first")

@@ -186,6 +186,8 @@ def lone_log_problems(segment: ScannedSegment) -> Iterator[Problem]:
     """The problems of a file of batches that belongs to no log here, so it is not compared with other files."""
     for damage in segment.damages + segment.bad_records:
         yield Problem(segment.path, damage.problem, damage.offset, damage.position)
+    for row in segment.batches[segment.batches["base_offset"] < 0]:
+        yield Problem(segment.path, f"base offset {row['base_offset']}", int(row["base_offset"]), int(row["position"]))
     if (tail := segment.tail) is not None:
         yield Problem(
             segment.path,

@@ -81,7 +81,7 @@ def _change(action: Action) -> Iterator[str]:
         rename(path, kept)
         yield kept
         return
-    if action.what in ("cut", "drop"):
+    if action.what in ("correct", "cut", "drop"):
         yield from _keep_aside(action)
         sync_path(os.path.dirname(path) or ".")  # the saved bytes must be on the disk before they are cut off
     elif os.path.lexists(path) and not os.path.isfile(path):
@@ -94,15 +94,19 @@ def _change(action: Action) -> Iterator[str]:
         yield kept
     if action.what == "cut":
         truncate_file(path, action.new_size or 0)
+        action.correct_in_place()
         sync_path(path)
+    elif action.what == "correct":
+        action.correct_in_place()
     else:
         action.write_to(path)
 
 
 def _keep_aside(action: Action) -> Iterator[str]:
-    """Save the stretches between those that stay, each in a file of its own."""
+    """Save the stretches between those that stay, and the fields that are corrected, each in a file of its own."""
     bounds = [0, *(edge for stretch in action.keep for edge in stretch), action.size]
-    for start, end in zip(bounds[0::2], bounds[1::2], strict=True):
+    fields = [(correction.at, correction.at + len(correction.content)) for correction in action.corrections]
+    for start, end in [*zip(bounds[0::2], bounds[1::2], strict=True), *fields]:
         if start < end:
             kept = _free_name(f"{action.path}.{start}-{end}")
             Action("drop", action.path, "", keep=[(start, end)]).write_to(kept)

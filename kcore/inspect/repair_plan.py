@@ -18,8 +18,8 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.batch_checks import check_batches
-from kcore.inspect.batch_reader import without_path
+from kcore.inspect.batch_checks import check_batches, corrected
+from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import scan_all
@@ -68,11 +68,15 @@ if TYPE_CHECKING:
 
 #: truncate: the log ends before the first bad batch.  keep-after: only the bad batches are removed.
 Salvage = Literal["truncate", "keep-after"]
-#: cut: remove the end of a .log; drop: remove bytes inside it; rewrite, create: write a new content; remove: the file.
-What = Literal["cut", "drop", "rewrite", "create", "remove"]
+#: correct: write fields of batch headers of a .log; cut: remove its end; drop: remove bytes inside it; rewrite, create:
+#: write a new content; remove: the file.
+What = Literal["correct", "cut", "drop", "rewrite", "create", "remove"]
 
 
 AFTER_THE_CUT = "after the cut"
+
+#: How many corrections of a file an action's reason names.
+_SHOWN_CORRECTIONS = 3
 
 
 class Loss(NamedTuple):
@@ -87,6 +91,8 @@ class Loss(NamedTuple):
     batches: int
     records: int
     unreadable_size: int
+    #: How many offsets the unreadable bytes may hold; None: unknown.
+    unreadable_offsets: int | None
     reason: str
 
 
@@ -101,10 +107,12 @@ class Action:
     size: int = 0
     keep: list[tuple[int, int]] = field(default_factory=list)
     content: bytes | None = None
+    #: Fields of the .log that are written anew; each is inside a stretch that stays.
+    corrections: list[Correction] = field(default_factory=list)
 
     @property
     def new_size(self) -> int | None:
-        if self.what in ("cut", "drop"):
+        if self.what in ("correct", "cut", "drop"):
             return sum(end - start for start, end in self.keep)
         return None if self.content is None else len(self.content)
 
@@ -114,15 +122,33 @@ class Action:
             return
         temporary = f"{target}.tmp"
         with open(temporary, "wb") as file:
-            if self.keep or self.what in ("cut", "drop"):
+            if self.keep or self.what in ("correct", "cut", "drop"):
                 with log_files.open_file(self.path) as source:
                     for start, end in self.keep:
                         _copy_range(source.fileno(), file.fileno(), start, end)
+                self._correct(file.fileno())
             else:
                 file.write(self._index_of(target) if self.content is None else self.content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
+
+    def correct_in_place(self) -> None:
+        """Write the fields into the file itself, which has all stretches where they were.  Raises OSError."""
+        if self.corrections:
+            with open(self.path, "r+b") as file:
+                for correction in self.corrections:
+                    os.pwrite(file.fileno(), correction.content, correction.at)
+                os.fsync(file.fileno())
+
+    def _correct(self, target: int) -> None:
+        """Write the fields into a copy that has only the stretches that stay."""
+        for correction in self.corrections:
+            before = 0
+            for start, end in self.keep:
+                if start <= correction.at < end:
+                    os.pwrite(target, correction.content, before + correction.at - start)
+                before += end - start
 
     def _index_of(self, target: str) -> bytes:
         """The index of the .log beside the target, which is already written."""
@@ -230,13 +256,19 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
     segments = scan_all(partition, jobs, progress, records=True)
-    for base, segment in zip(partition.bases, segments, strict=True):
-        find_gaps(partition, base, segment)
+    for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
+        # In order, so that the epoch before each segment is corrected already.
+        before = _epoch_at(segments[n - 1], -1) if n else -1
+        after = _epoch_at(segments[n + 1], 0) if n + 1 < len(segments) else -1
+        segments[n] = corrected(partition, base, segment, epoch_before=before, epoch_after=after)
+        find_gaps(partition, base, segments[n])
     gaps = [gap for gap in check_gaps(partition, segments, compacted=compacted) if not gap.explained]
     plan.problems += gaps
     kept = _what_stays(partition, segments, salvage)
-    if any(part.changed for part in kept) and any(n.endswith(SWAP_SUFFIX) for n in os.listdir(directory)):
+    if any(part.changed or part.after.corrections for part in kept) and any(
+        n.endswith(SWAP_SUFFIX) for n in os.listdir(directory)
+    ):
         text = "a cleaning was interrupted (.swap files): start a broker on it, or open the log once, and then repair"
         plan.beyond_repair.append(Problem(directory, text))
         plan.problems.append(plan.beyond_repair[-1])
@@ -264,6 +296,11 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     if os.path.lexists(metadata):
         _remove_if_unreadable(plan, metadata, "a broker writes it anew")
     return plan
+
+
+def _epoch_at(segment: ScannedSegment, at: int) -> int:
+    """The leader epoch of the first batch (at=0) or the last one (at=-1); -1 if that batch may not have been read."""
+    return -1 if segment.incomplete or not len(segment.batches) else int(segment.batches["leader_epoch"][at])
 
 
 def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[_Kept]:
@@ -358,7 +395,13 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
             tail_only = part.ranges in ([], [(0, end) for _, end in part.ranges[:1]])
             what: What = "cut" if tail_only else "drop"
             reason = "the log ends before the first bad batch" if salvage == "truncate" else "bad batches go"
-            plan.actions.append(Action(what, path, reason, size, part.ranges))
+            plan.actions.append(Action(what, path, reason, size, part.ranges, corrections=part.after.corrections))
+        elif part.after.corrections:
+            texts = [f"{correction.text} (position {correction.position})" for correction in part.after.corrections]
+            more = f" and {len(texts) - _SHOWN_CORRECTIONS} more" if len(texts) > _SHOWN_CORRECTIONS else ""
+            reason = "; ".join(texts[:_SHOWN_CORRECTIONS]) + more
+            action = Action("correct", path, reason, size, part.ranges, corrections=part.after.corrections)
+            plan.actions.append(action)
 
 
 def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
@@ -379,6 +422,13 @@ def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> 
         if last is None and len(readable) and readable["position"][-1] + readable["size"][-1] == end:
             last = max(int(readable["last_offset"].max()), first)
         reasons = [p for p in plan.problems if p.path == part.segment.path and p.position is not None]
+        unreadable_size = end - start - int(readable["size"].sum(dtype="i8"))
+        unreadable_offsets = None
+        if not unreadable_size:
+            unreadable_offsets = 0
+        elif last is not None:
+            held = int((readable["last_offset"] - readable["base_offset"] + 1).sum(dtype="i8"))
+            unreadable_offsets = max(last - first + 1 - held, 0)
         said = next((p.text for p in reasons if p.position is not None and start <= p.position < end), None)
         yield Loss(
             part.segment.path,
@@ -388,7 +438,8 @@ def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> 
             last,
             len(readable),
             part.segment.records_of(readable),
-            end - start - int(readable["size"].sum(dtype="i8")),
+            unreadable_size,
+            unreadable_offsets,
             said or AFTER_THE_CUT,
         )
 

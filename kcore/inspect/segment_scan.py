@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.batch_reader import Damage, Tail, read_batches, without_path
+from kcore.inspect.batch_reader import Correction, Damage, Tail, read_batches, without_path
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.log.log_segment import LogSegment
-from kcore.record.batch_header import CONTROL, TRANSACTIONAL
+from kcore.record.batch_header import CONTROL, LENGTH_OFFSET, TRANSACTIONAL
 from kcore.record.memory_records import BatchTable, MemoryRecords
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ class Rows:
         selected = {name: column[wanted] for name, column in self._columns.items()}
         return selected if isinstance(wanted, int) else Rows(selected)
 
+    def replaced(self, **columns: np.ndarray) -> Rows:
+        """The same rows with other values in these columns."""
+        return Rows({**self._columns, **columns})
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[n] for n in range(len(self)))
 
@@ -113,14 +117,18 @@ class _GrowingRows:
 
 @dataclass
 class ScannedSegment:
-    """What a segment holds.  batches: one row for each valid batch, in file order, whatever their offsets are."""
+    """What a segment holds.  batches: one row for each valid batch, in file order, whatever their offsets are; also for
+    a batch that is valid with a correction."""
 
     path: str
     size: int = 0
     #: Without the holes of a sparse file.
     data_size: int = 0
-    #: Bytes that are in no valid batch, where they begin; where they end follows from the rows.
+    #: Bytes that are in no valid batch, where they begin; where they end follows from the rows.  And batches that are
+    #: valid with their `correction`.
     damages: list[Damage] = field(default_factory=list)
+    #: Fields that no CRC covers, whose right values are certain: `batches` has these.
+    corrections: list[Correction] = field(default_factory=list)
     tail: Tail | None = None
     #: Batches whose CRC is right and whose records are not, by position.
     bad_records: list[Damage] = field(default_factory=list)
@@ -136,12 +144,17 @@ class ScannedSegment:
     _chosen: Rows | None = None
     _producer_rows: list[np.ndarray] = field(default_factory=list)
 
-    def add(self, table: BatchTable) -> None:
+    def add(self, table: BatchTable, base_offset_below_zero: int = 0) -> None:
+        """base_offset_below_zero: added to the offsets; the table's reader refuses such base offsets."""
         import numpy as np
 
         from kcore.record.layout import BATCH_DTYPE
 
         rows = np.frombuffer(memoryview(table), BATCH_DTYPE)
+        if base_offset_below_zero:
+            rows = rows.copy()
+            rows["base_offset"] += base_offset_below_zero
+            rows["last_offset"] += base_offset_below_zero
         end = int(rows["position"][-1]) + int(rows["size"][-1])
         seen = end - int(rows["position"][0])
         self._rows.add(rows, expected=max(self.size - end, 0) * len(rows) // seen)
@@ -170,7 +183,45 @@ class ScannedSegment:
         batches, producers = self.batches, self.producer_batches
         rows = batches[kept]
         with_producer = producers[np.isin(producers["position"], rows["position"])]
-        return ScannedSegment(self.path, self.size, self.data_size, _chosen=rows, _producer_rows=[with_producer])
+        positions = set(rows["position"].tolist())
+        corrections = [correction for correction in self.corrections if correction.position in positions]
+        return ScannedSegment(
+            self.path,
+            self.size,
+            self.data_size,
+            corrections=corrections,
+            first_offsets=self.first_offsets,
+            _chosen=rows,
+            _producer_rows=[with_producer],
+        )
+
+    def corrected(
+        self,
+        corrections: list[Correction],
+        base_offset: np.ndarray,
+        last_offset: np.ndarray,
+        leader_epoch: np.ndarray,
+    ) -> ScannedSegment:
+        """The same with these values in the columns of `batches`, which follow from the corrections."""
+        batches = self.batches.replaced(base_offset=base_offset, last_offset=last_offset, leader_epoch=leader_epoch)
+        producers = self.producer_batches
+        at = batches["position"].searchsorted(producers["position"])
+        producers["base_offset"], producers["last_offset"] = base_offset[at], last_offset[at]
+        return replace(self, corrections=[*self.corrections, *corrections], _chosen=batches, _producer_rows=[producers])
+
+    def without(self, misfits: np.ndarray) -> ScannedSegment:
+        """The same as if the batches at which bool[n] `misfits` is True could not be read."""
+        import numpy as np
+
+        batches, producers = self.batches, self.producer_batches
+        gone = batches[misfits]
+        damages = [Damage(row["position"], row["base_offset"], "its offsets fit nowhere", row["size"]) for row in gone]
+        return replace(
+            self,
+            damages=sorted([*self.damages, *damages], key=lambda damage: damage.position),
+            _chosen=batches[~misfits],
+            _producer_rows=[producers[~np.isin(producers["position"], gone["position"])]],
+        )
 
     def records_of(self, rows: Rows) -> int:
         """How many records these batches hold.  A compressed message of magic 0 or 1 counts with its number of offsets
@@ -187,7 +238,7 @@ class ScannedSegment:
     @property
     def incomplete(self) -> bool:
         """Whether there are bytes that could not be read as batches."""
-        return bool(self.damages) or self.tail is not None
+        return self.tail is not None or any(damage.correction is None for damage in self.damages)
 
 
 def is_transactional(rows: np.ndarray) -> np.ndarray:
@@ -210,7 +261,7 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
     at = start
     for item in read_batches(path, start):
         if isinstance(item, Damage):
-            segment.damages.append(item)
+            _add_damaged(segment, item, records)
         elif isinstance(item, Tail):
             segment.tail = item
         else:
@@ -224,6 +275,37 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
     if progress is not None:
         progress.advance(max(segment.size - at, 0), path)
     return segment
+
+
+def _add_damaged(segment: ScannedSegment, damage: Damage, records: bool) -> None:
+    """Add the batch if it is valid but for one field that no CRC covers: its length or magic, whose right value is
+    certain, or its base offset if that is below zero.  Add the damage, but not that of a base offset: whether it fits
+    between its neighbours is decided for all batches alike."""
+    correction = damage.correction
+    below_zero = damage.offset if damage.offset is not None and damage.offset < 0 else 0
+    if not damage.size or (correction is None and not below_zero):
+        segment.damages.append(damage)
+        return
+    with log_files.open_file(segment.path) as file:
+        data = bytearray(os.pread(file.fileno(), damage.size, damage.position))
+    if below_zero:
+        data[:LENGTH_OFFSET] = bytes(LENGTH_OFFSET)
+    if correction is not None:
+        at = correction.at - damage.position
+        data[at : at + len(correction.content)] = correction.content
+    try:
+        batch = MemoryRecords(data, source=segment.path, base_position=damage.position)
+    except KafkaError:
+        batch = None
+    if not batch:
+        segment.damages.append(damage._replace(correction=None))
+        return
+    segment.add(batch.batches, below_zero)
+    if records:
+        _check_records(segment, batch)
+    if correction is not None:
+        segment.damages.append(damage)
+        segment.corrections.append(correction)
 
 
 def _scan_natively(segment: ScannedSegment, progress: Progress | None) -> int:

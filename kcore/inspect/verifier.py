@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from kcore.common.progress import Progress
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
-from kcore.inspect.batch_checks import check_batches
+from kcore.inspect.batch_checks import check_batches, consistent
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import Work, in_order
 from kcore.inspect.partition_checks import (
@@ -156,11 +156,12 @@ class Verifier:
                 result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
                 return result
-            find_gaps(partition, base, segment)
-            scanned.append(segment)
-            _judge_log(partition, base, segment, result)
+            sound = consistent(partition, base, segment)
+            find_gaps(partition, base, sound)
+            scanned.append(sound)
+            _judge_log(partition, base, segment, sound, result)
             for suffix, contents in indexes.items():
-                self._index(partition, base, partition.file(base, suffix), contents, segment, result)
+                self._index(partition, base, partition.file(base, suffix), contents, sound, result)
             return result
 
         return examine
@@ -266,16 +267,17 @@ class Verifier:
         log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
         segment = scan_segment(log, records=self.records, progress=self.progress)
+        sound = consistent(partition, base, segment)
         result = Examined()
         if is_log:
-            find_gaps(partition, base, segment)
-            _judge_log(partition, base, segment, result)
-            result.problems += check_gaps(partition, [segment], compacted=self.compacted)
+            find_gaps(partition, base, sound)
+            _judge_log(partition, base, segment, sound, result)
+            result.problems += check_gaps(partition, [sound], compacted=self.compacted)
         else:
             result.counts.files += 1
             result.counts.bytes += os.path.getsize(path)
             result.problems += check_batches(partition, base, segment)
-            result.problems += check_index(partition, base, path, segment)
+            result.problems += check_index(partition, base, path, sound)
         return result
 
 
@@ -287,11 +289,14 @@ def _index_as_it_is(path: str) -> IndexContents | None:
         return None
 
 
-def _judge_log(partition: PartitionFiles, base: int, segment: ScannedSegment, result: Examined) -> None:
+def _judge_log(
+    partition: PartitionFiles, base: int, segment: ScannedSegment, sound: ScannedSegment, result: Examined
+) -> None:
+    """sound: consistent() of the segment."""
     _count(result.counts, segment)
     result.problems += check_batches(partition, base, segment)
-    if partition.next_base(base) is None and not segment.incomplete:
-        end = segment.end_offset
+    if partition.next_base(base) is None and not sound.incomplete:
+        end = sound.end_offset
         result.problems += check_end(partition, segment.path, base if end is None else end)
 
 

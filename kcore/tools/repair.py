@@ -166,6 +166,7 @@ def _loss_event(loss: Loss) -> dict[str, object]:
         "batches": loss.batches,
         "records": loss.records,
         "unreadableBytes": loss.unreadable_size,
+        "unreadableOffsets": loss.unreadable_offsets,
         "reason": loss.reason,
     }
 
@@ -182,8 +183,14 @@ def _loss_text(loss: Loss) -> str:
     return f"{where}, {offsets}{reason}: {_lost_text([loss])}"
 
 
+def _unreadable_offsets(losses: Sequence[Loss]) -> int | None:
+    """How many offsets the unreadable bytes may hold; None if that is unknown of some."""
+    offsets = [loss.unreadable_offsets for loss in losses]
+    return None if None in offsets else sum(count or 0 for count in offsets)
+
+
 def _lost_text(losses: Sequence[Loss]) -> str:
-    """What is lost: records as far as they can be read, and bytes as far as they cannot."""
+    """What is lost: records as far as they can be read; bytes as far as they cannot, and how many offsets they held."""
     batches, unreadable = sum(loss.batches for loss in losses), sum(loss.unreadable_size for loss in losses)
     lost = []
     if batches:
@@ -191,7 +198,9 @@ def _lost_text(losses: Sequence[Loss]) -> str:
         records = counted(sum(loss.records for loss in losses), "record")
         lost.append(f"{records} in {counted(batches, 'batch', 'batches')} ({counted(size, 'byte')})")
     if unreadable:
-        lost.append(f"{counted(unreadable, 'byte')} that cannot be read")
+        text = f"{counted(unreadable, 'byte')} that cannot be read"
+        offsets = _unreadable_offsets(losses)
+        lost.append(text if offsets is None else f"{text} ({counted(offsets, 'offset')})")
     return " and ".join(lost) or "no record"
 
 
@@ -203,6 +212,10 @@ def _action_event(action: Action) -> dict[str, object]:
         "size": log_files.size_of(action.path),
         "newSize": action.new_size,
         "keep": [list(stretch) for stretch in action.keep],
+        "corrections": [
+            {"position": correction.at, "bytes": correction.content.hex(), "reason": correction.text}
+            for correction in action.corrections
+        ],
         "reason": action.reason,
     }
 
@@ -229,6 +242,7 @@ def _outcome_lines(
                 "lostBytes": sum(loss.size for loss in losses),
                 "lostRecords": sum(loss.records for loss in losses),
                 "unreadableBytes": sum(loss.unreadable_size for loss in losses),
+                "unreadableOffsets": _unreadable_offsets(losses),
                 "otherSalvage": _other_salvage(plans),
                 "actions": actions,
                 "beyondRepair": beyond,

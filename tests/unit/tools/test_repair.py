@@ -170,7 +170,7 @@ def test_keep_after_keeps_valid_batches_after_damage_and_explains_the_consequenc
     assert main(["repair", str(data), "--salvage", "keep-after", "--apply"]) == 0
     text = capsys.readouterr().out
     assert "read_committed consumers may wait" in text
-    assert "offsets 9..13: 591 bytes that cannot be read\n" in text
+    assert "offsets 9..13: 591 bytes that cannot be read (5 offsets)\n" in text
     assert offsets_in(Path(f"{data}.repaired") / "g-none-0") == offsets - set(range(9, 14))
 
 
@@ -179,7 +179,7 @@ def test_a_plan_counts_each_loss_by_its_kind_and_names_a_salvage_that_keeps_more
     flip(directory / LOG, 3700)
     assert main(["repair", str(data), "--quiet"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    readable = "35 records in 10 batches (12174 bytes) and 591 bytes that cannot be read"
+    readable = "35 records in 10 batches (12174 bytes) and 591 bytes that cannot be read (5 offsets)"
     assert f"  goes: {LOG} from position 3541, offsets 9..48: {readable}" in lines
     other = f"{49:020}.log from position 0, offsets 49..95, after the cut"
     assert f"  goes: {other}: 47 records in 14 batches (16273 bytes)" in lines
@@ -225,20 +225,35 @@ def test_numbers_agree_with_their_nouns(files, data, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == ("1 file to write", "2 files to write")[files - 1]
 
 
-def test_a_wrong_base_offset_costs_its_own_batch_not_the_next(data, capsys):
-    """The CRC does not cover it: one that is too high looks at first as if its successor were wrong."""
+def test_a_wrong_base_offset_costs_nothing_where_only_one_fits(data, capsys):
+    """The CRC does not cover it: one that is too high looks at first as if the batch after it were wrong."""
     log = data / "g-none-0" / LOG
+    original = log.read_bytes()
     batches = golden_data.expected_file("g-none-0", LOG)["batches"]
     flip(log, batches[2]["position"] + 5, 0x04)
-    _, events = run_json(capsys, "repair", data, "--salvage", "keep-after")
-    (loss,) = by_type(events, "loss")
-    assert (loss["position"], loss["firstOffset"], loss["lastOffset"]) == (
-        batches[2]["position"],
-        batches[2]["baseOffset"],
-        batches[2]["lastOffset"],
-    )
-    _, events = run_json(capsys, "repair", data)
-    assert by_type(events, "loss")[0]["position"] == batches[2]["position"]
+    for salvage in ("truncate", "keep-after"):
+        _, events = run_json(capsys, "repair", data, "--salvage", salvage)
+        assert by_type(events, "loss") == []
+        (action,) = by_type(events, "action")
+        assert (action["action"], action["file"]) == ("correct", str(log))
+        (correction,) = action["corrections"]
+        assert correction["position"] == batches[2]["position"]
+        assert int(correction["bytes"], 16) == batches[2]["baseOffset"]
+    assert main(["repair", str(data), "--apply", "--quiet"]) == 0
+    assert "1 file changes; no record is lost" in capsys.readouterr().out
+    assert (data.parent / "data.repaired" / "g-none-0" / LOG).read_bytes() == original
+
+
+def test_the_line_about_a_loss_and_the_sum_count_the_same(data, capsys):
+    batch = golden_data.expected_file("g-none-0", LOG)["batches"][2]
+    flip(data / "g-none-0" / LOG, batch["position"] + 70)
+    assert main(["repair", str(data), "--salvage", "keep-after", "--quiet"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    count = batch["lastOffset"] - batch["baseOffset"] + 1
+    text = f"{batch['size']} bytes that cannot be read ({count} offset{'s' * (count > 1)})"
+    (goes,) = (line for line in lines if line.startswith("  goes:"))
+    assert goes.endswith(text)
+    assert f"lost: {text}." in lines[-1]
 
 
 def test_a_copy_that_would_stop_a_broker_is_warned_of(data, capsys):

@@ -1,0 +1,234 @@
+"""One flipped bit in a header field that no CRC covers: one problem that names the batch, and a repair that writes the
+right value where it is certain, or removes that batch at most."""
+
+import itertools
+import os
+import random
+import shutil
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kcore.inspect.repair import apply_in_place, apply_to_copy
+from kcore.inspect.repair_plan import plan_repair
+from kcore.inspect.verifier import Summary, verify
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.reference import record_batch as model
+from tests.unit.log.logs import batch as old_batch
+
+#: Field -> (position in the header, bytes).
+FIELDS = {"base offset": (0, 8), "length": (8, 4), "leader epoch": (12, 4), "magic": (16, 1)}
+
+
+class Place(NamedTuple):
+    """A batch: the .log, and where the batch is in it."""
+
+    log: Path
+    position: int
+    size: int
+    is_last: bool
+
+
+def make_log(directory: Path, *, batches: int = 60, gaps: bool = False, segment_bytes: int = 2500) -> Path:
+    """Segments of a partition with three leader epochs; with gaps as compaction leaves them between some batches."""
+    directory.mkdir()
+    rng = random.Random(7)
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=200)
+    with open_log(str(directory / "orders-0"), "a", config=config) as log:
+        for n in range(batches):
+            offset = log.log_end_offset + (rng.choice([0, 0, 3]) if gaps else 0)
+            builder = RecordBatchBuilder(base_offset=offset, leader_epoch=n * 3 // batches)
+            for _ in range(rng.randint(1, 4)):
+                builder.append(b"value", b"key", timestamp=1_700_000_000_000 + n)
+            log.append_as_follower(builder.build())
+    return directory
+
+
+def places(data: Path) -> list[Place]:
+    found = []
+    for log in sorted((data / "orders-0").glob("*.log")):
+        found += [Place(log, b.position, b.size, False) for b in model.decode_batches(log.read_bytes())]
+    return [*found[:-1], found[-1]._replace(is_last=True)]
+
+
+def flip(place: Place, at: int, bit: int) -> None:
+    with open(place.log, "r+b") as file:
+        file.seek(place.position + at)
+        byte = file.read(1)[0]
+        file.seek(place.position + at)
+        file.write(bytes([byte ^ 1 << bit]))
+
+
+def bits_of(field: str, rng: random.Random) -> list[tuple[int, int]]:
+    """All bits of a field in CI, some in a plain run."""
+    start, size = FIELDS[field]
+    bits = list(itertools.product(range(start, start + size), range(8)))
+    return bits if "KCORE_LONG" in os.environ else rng.sample(bits, 6)
+
+
+def problems_of(data: Path):
+    return [problem for problem in verify(str(data)) if problem.damage]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name != ".lock" and ".repair-cut" not in path.name
+    }
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    return make_log(tmp_path_factory.mktemp("logs") / "sound")
+
+
+@pytest.fixture(scope="module")
+def with_gaps(tmp_path_factory) -> Path:
+    return make_log(tmp_path_factory.mktemp("logs") / "gaps", gaps=True)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_flipped_bit_of_a_log_without_gaps_is_one_problem_and_a_repair_writes_the_right_value(field, sound, tmp_path):
+    original = contents(sound)
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    all_places = places(data)
+    in_first = [place for place in all_places if place.log == all_places[0].log]
+    chosen = [0, 1, len(in_first) - 1, len(in_first), 30, len(all_places) - 2, len(all_places) - 1]
+    rng = random.Random(field)
+    for n, (at, bit) in ((n, bit) for n in chosen for bit in bits_of(field, rng)):
+        place, context = all_places[n], f"batch {n}, byte {at}, bit {bit}"
+        flip(place, at, bit)
+        problems = problems_of(data)
+        assert [(p.path, p.position) for p in problems] == [(str(place.log), place.position)], (context, problems)
+        plans = plan_repair(str(data))
+        assert not any(plan.losses or plan.beyond_repair for plan in plans), context
+        apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
+        assert contents(tmp_path / "repaired") == original, context
+        shutil.rmtree(tmp_path / "repaired")
+        flip(place, at, bit)
+
+
+@pytest.mark.parametrize("epochs", ["with epochs", "without epochs"])
+@pytest.mark.parametrize("log", ["sound", "with_gaps"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_flipped_bit_of_an_unclean_or_compacted_log_costs_that_batch_at_most(field, log, epochs, tmp_path, request):
+    data = Path(shutil.copytree(request.getfixturevalue(log), tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").unlink()
+    if epochs == "without epochs":
+        (data / "orders-0" / "leader-epoch-checkpoint").unlink()
+    compacted = log == "with_gaps"
+    all_places = places(data)
+    rng = random.Random(f"{field} {log} {epochs}")
+    for n in [0, *rng.sample(range(1, len(all_places) - 1), 4), len(all_places) - 1]:
+        for at, bit in bits_of(field, rng):
+            place, context = all_places[n], f"batch {n}, byte {at}, bit {bit}"
+            flip(place, at, bit)
+            problems = [problem for problem in verify(str(data), compacted=compacted) if problem.damage]
+            # A wrong base offset of a compacted log may be that of the batch after it.  Its indexes name it, too.
+            assert len(problems) <= 4, (context, problems)
+            plans = plan_repair(str(data), salvage="keep-after", compacted=compacted)
+            losses = [loss for plan in plans for loss in plan.losses]
+            assert sum(loss.size for loss in losses) <= max(p.size for p in all_places[max(n - 1, 0) : n + 2]), context
+            if log == "sound" and not place.is_last and (field != "leader epoch" or epochs == "with epochs"):
+                assert not losses, context
+            flip(place, at, bit)
+
+
+def test_a_wrong_base_offset_of_a_long_log_is_one_problem_and_its_repair_in_place_keeps_the_old_bytes(tmp_path):
+    data = make_log(tmp_path / "data", batches=2000, segment_bytes=1 << 20)
+    original = contents(data)
+    place = places(data)[99]
+    flip(place, 4, 2)
+    wrong = place.log.read_bytes()[place.position : place.position + 8]
+    (right,) = struct.unpack(">q", original[f"orders-0/{place.log.name}"][place.position : place.position + 8])
+    summary = Summary()
+    (problem,) = verify(str(data), summary)
+    assert (problem.position, problem.offset) == (place.position, right + (1 << 26))
+    assert f"only {right} fits between the batch before it and the batch after it" in problem.text
+    assert summary.batches == 2000
+    plans = plan_repair(str(data), in_place=True)
+    assert [(action.what, action.path) for plan in plans for action in plan.actions] == [("correct", str(place.log))]
+    (kept,) = apply_in_place(str(data), plans)
+    assert kept == f"{place.log}.{place.position}-{place.position + 8}.repair-cut"
+    assert Path(kept).read_bytes() == wrong
+    assert contents(data) == original
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_log_that_is_cut_is_corrected_too(salvage, in_place, sound, tmp_path):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    all_places = places(data)
+    corrected, lost = all_places[6], all_places[2 if salvage == "keep-after" else 9]
+    assert corrected.log == lost.log
+    original = lost.log.read_bytes()
+    flip(corrected, 6, 3)
+    flip(lost, 70, 0)
+    plans = plan_repair(str(data), salvage=salvage, in_place=in_place)
+    if in_place:
+        apply_in_place(str(data), plans)
+    else:
+        apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
+    result = data if in_place else tmp_path / "repaired"
+    after = original[lost.position + lost.size :] if salvage == "keep-after" else b""
+    assert (result / "orders-0" / lost.log.name).read_bytes() == original[: lost.position] + after
+    assert not [problem for problem in problems_of(result) if not problem.gaps]
+
+
+def test_where_a_gap_makes_another_base_offset_possible_none_is_taken_for_certain(tmp_path):
+    """Batches at 0..9, 15..19 and 31..35; the third moves to 15, as if the second one had moved from 10."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with open_log(str(data / "orders-0"), "a") as log:
+        for offset, count in ((0, 10), (15, 5), (31, 5), (40, 1)):
+            log.append_as_follower(bytes(old_batch(count, base_offset=offset, leader_epoch=0)))
+    flip(places(data)[2], 7, 4)
+    (problem,) = (problem for problem in verify(str(data), compacted=True) if problem.path.endswith(".log"))
+    assert "only" not in problem.text
+    assert not any(plan.actions and action.corrections for plan in plan_repair(str(data)) for action in plan.actions)
+
+
+def test_epochs_that_alternate_are_certain_nowhere(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    with open_log(str(data / "orders-0"), "a") as log:
+        for offset in range(7):
+            log.append_as_follower(bytes(old_batch(1, base_offset=offset, leader_epoch=5)))
+    (data / "orders-0" / "leader-epoch-checkpoint").unlink()
+    for n in (1, 3, 5):
+        flip(places(data)[n], 15, 1)
+    problems = problems_of(data)
+    assert [problem.text for problem in problems] == ["leader epoch 7 before a lower one, 5"] * 3
+    assert not any(action.corrections for plan in plan_repair(str(data)) for action in plan.actions)
+
+
+def test_a_wrong_leader_epoch_checkpoint_is_one_problem_of_each_segment(sound, tmp_path):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    checkpoint = data / "orders-0" / "leader-epoch-checkpoint"
+    right = checkpoint.read_text()
+    checkpoint.write_text(right.replace("\n1 ", "\n7 ").replace("\n2 ", "\n8 "))
+    segments = {place.log for place in places(data)}
+    problems = problems_of(data)
+    assert len(problems) <= 2 * len(segments)
+    assert any("; so in the" in problem.text for problem in problems)
+    apply_to_copy(str(data), plan_repair(str(data)), str(tmp_path / "repaired"))
+    assert (tmp_path / "repaired" / "orders-0" / "leader-epoch-checkpoint").read_text() == right
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_flipped_bit_of_an_index_is_a_few_problems(suffix, sound, tmp_path):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    path = sorted((data / "orders-0").glob(f"*{suffix}"))[1]
+    content = path.read_bytes()
+    for at, bit in itertools.product(range(len(content)), range(0, 8, 3)):
+        changed = bytearray(content)
+        changed[at] ^= 1 << bit
+        path.write_bytes(changed)
+        problems = problems_of(data)
+        assert len(problems) <= 3 and {problem.path for problem in problems} <= {str(path)}, (at, bit, problems)
