@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptMessage
 from kcore.record.memory_records import EMPTY
 from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_fetch import FetchInfos
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionResult
 from kcore.replica.partition import OfflinePartition, Partition
-from kcore.replica.replica import IdleFetch
+from kcore.replica.replica import IdleFetch, Replica
 from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def read_partitions(
             ):
                 advanced.append(topic_partition)
         except Exception as error:
+            if isinstance(error, CorruptMessage):
+                _suspect_damage(replica_manager, topic_partition, data.fetch_offset, error)
             answers_now = True
             results.append((topic_partition, _failure(replica_manager, topic_partition, error)))
             continue
@@ -102,6 +105,18 @@ def read_partitions(
                 min_one_message = False
                 total += size
                 remaining = remaining - size if size < remaining else 0
+                if replica is not None and follower_fetch_time_ms is not None:
+                    _note_sent(replica_manager, partition, replica, data.fetch_offset, follower_fetch_time_ms)
+        elif (
+            data.fetch_offset < read.log_end_offset
+            and replica is not None
+            and follower_fetch_time_ms is not None
+            and remaining
+            and records is fetched.records
+            and read.diverging_epoch is None
+        ):
+            # There should be records.
+            _note_sent(replica_manager, partition, replica, data.fetch_offset, follower_fetch_time_ms)
         partition.meters.read(size, replica_id)
         reads.append(fetched)
         result = FetchPartitionResult(
@@ -121,6 +136,24 @@ def read_partitions(
             is_idle = data.fetch_offset == read.log_end_offset and quota is None
             replica.idle_fetch = IdleFetch(data, fetched, answer) if is_idle else None
     return results, reads, total, answers_now
+
+
+def _note_sent(
+    replica_manager: ReplicaManager, partition: Partition, replica: Replica, offset: int, fetch_time_ms: int
+) -> None:
+    """What a follower is sent begins at offset; it may have been sent the same before."""
+    if replica.sent_from == offset:
+        replica_manager.damage_checks.note_repeat(partition, replica, offset, fetch_time_ms)
+    else:
+        replica.sent_from = offset
+
+
+def _suspect_damage(
+    replica_manager: ReplicaManager, topic_partition: TopicPartition, offset: int, error: CorruptMessage
+) -> None:
+    partition = replica_manager.get_partition(topic_partition)
+    if isinstance(partition, Partition):
+        replica_manager.damage_checks.suspect(partition, offset, f"a read failed ({error})")
 
 
 def _failure(

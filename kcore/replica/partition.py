@@ -92,11 +92,21 @@ class OfflinePartition:
 
     is_permanent: its data directory has failed (RM-29), and only a restart brings it back.  Else its log could not be
     opened (RM-11), and the next update tries again: a full disk may have room.
+    given_up_epoch: the leader epoch in which this broker led it until it found that its log is damaged, else None.
     """
 
     topic_partition: TopicPartition
     reason: str
     is_permanent: bool
+    given_up_epoch: int | None = None
+
+    def may_take(self, update: LeaderAndIsrUpdate, broker_id: int) -> bool:
+        """Whether an update ends this state: one that was given up leads again only if it is alone in the ISR."""
+        if self.given_up_epoch is None:
+            return True
+        if update.leader_epoch <= self.given_up_epoch:
+            return False
+        return update.leader != broker_id or list(update.isr) == [broker_id]
 
     def local_log(self) -> NoReturn:
         """Raises KafkaStorageError."""

@@ -12,6 +12,7 @@ from kcore.log.log_offset_metadata import UNKNOWN_OFFSET, LogOffsetMetadata
 if TYPE_CHECKING:
     from kcore.common.topic_partition import TopicPartition
     from kcore.log.log_hot_path import FetchDataInfo
+    from kcore.replica.damage_checks import RepeatedReads
     from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
 
 _UNKNOWN = LogOffsetMetadata(UNKNOWN_OFFSET)
@@ -103,10 +104,11 @@ class Replica:
     """A follower of a partition that this broker leads; `state` is replaced whole, so it is read without a lock.
 
     idle_fetch: the last fetch, if it was idle.  refused_epoch, refused_ms: the broker epoch of the last fetch that came
-    with a lower one than a fetch before, and when (ms); None, 0 if there was none.
+    with a lower one than a fetch before, and when (ms); None, 0 if there was none.  sent_from: the offset from which on
+    it was sent records last, -1 for none; repeats: see DamageChecks.note_repeat().
     """
 
-    __slots__ = ("broker_id", "idle_fetch", "refused_epoch", "refused_ms", "state")
+    __slots__ = ("broker_id", "idle_fetch", "refused_epoch", "refused_ms", "repeats", "sent_from", "state")
 
     def __init__(self, broker_id: int, state: ReplicaState | None = None) -> None:
         self.broker_id = broker_id
@@ -114,6 +116,8 @@ class Replica:
         self.state = ReplicaState() if state is None else state
         self.refused_epoch: int | None = None
         self.refused_ms = 0
+        self.sent_from = -1
+        self.repeats: RepeatedReads | None = None
 
     def correct_epoch(self, claimed: int, registered: int) -> bool:
         """Take back a broker epoch that a fetch claimed to have, if the broker is registered with a lower one, which

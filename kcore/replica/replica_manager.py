@@ -33,6 +33,7 @@ from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, Timestam
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.api_errors import api_error
+from kcore.replica.damage_checks import DamageChecks
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos, Run
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
@@ -113,6 +114,7 @@ class ReplicaManager:
         self.meters = ReplicaMeters()
         #: Appends that this broker refused as a leader because its disk is full.
         self.disk_full_refusals = DiskFullRefusals(time, self.get_partition)
+        self.damage_checks = DamageChecks(scheduler, time, self._give_up)
         #: Moves of logs between the data directories, and what these hold.
         self.log_dir_moves = ReplicaAlterLogDirsManager(
             log_manager, time, self.state_change_lock, self.get_partition, self.get_partition_or_exception
@@ -346,7 +348,7 @@ class ReplicaManager:
                 raise StaleControllerEpoch(
                     f"{topic_partition}: leader epoch {update.leader_epoch}, ours is {hosted.leader_epoch}"
                 )
-        elif hosted is not None and hosted.is_permanent:
+        elif hosted is not None and (hosted.is_permanent or not hosted.may_take(update, self.broker_id)):
             hosted.local_log()
         if self.broker_id not in update.replicas:
             raise UnknownTopicOrPartition(f"{topic_partition}: broker {self.broker_id} is not in {update.replicas}")
@@ -496,6 +498,22 @@ class ReplicaManager:
         for partition in failed:
             self.complete_waiting(partition.topic_partition)
         return [partition.topic_partition for partition in failed]
+
+    def _give_up(self, partition: Partition, reason: str) -> bool:
+        """Take a partition offline that this broker leads, until another broker does; False if it is not led any more.
+
+        Requests that wait for it are answered with KafkaStorageError.  The log stays open.
+        """
+        topic_partition = partition.topic_partition
+        with self.state_change_lock:
+            if self._partitions.get(topic_partition) is not partition or not partition.is_leader:
+                return False
+            self._partitions[topic_partition] = OfflinePartition(
+                topic_partition, reason, is_permanent=False, given_up_epoch=partition.leader_epoch
+            )
+            partition.resign()
+        self.complete_waiting(topic_partition)
+        return True
 
     def complete_waiting(self, topic_partition: TopicPartition) -> None:
         """Try the requests again that wait for the partition.  Called without any lock."""

@@ -611,6 +611,7 @@ class Broker:
             topic_configs=topic_configs,
             leadership=self._leadership,
         )
+        self.replica_manager.damage_checks.on_given_up = self._handle_given_up_partition
         retry = self.cluster_member.offline_replicas.retry
         background.disk_scheduler.schedule("kcore-offline-replicas", retry, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS)
 
@@ -707,6 +708,10 @@ class Broker:
         else:
             # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
+
+    def _handle_given_up_partition(self, topic_partition: TopicPartition) -> None:
+        self.group_coordinator.handle_lost_partitions([topic_partition])
+        self.cluster_member.log_dir_failed()
 
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:

@@ -12,6 +12,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.checkpoints import OffsetCheckpointFile
 from tests.system.broker_processes import BROKERS, DEADLINE_S, BrokerProcesses, await_true
 from tests.system.kill_everything import create_topic
+from tests.unit.log.segments import flip_a_bit
 
 TOPIC = "damaged"
 RECORDS = 600
@@ -54,9 +55,7 @@ def damage(directory, which):
     too, else of the last one."""
     segments = sorted(directory.glob("*.log"))
     path = segments[-1 if which == "last" else len(segments) // 2]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
+    flip_a_bit(path)
     if which == "older":
         path.with_suffix(".index").unlink()
 

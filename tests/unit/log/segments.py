@@ -92,3 +92,16 @@ def file_bytes(segment, extension="log"):
 
 def files_of(directory):
     return sorted(os.listdir(directory))
+
+
+def flip_a_bit(path):
+    """Of the last value in the middle batch of a .log file, in place."""
+    with open(path, "r+b") as out:
+        data = out.read()
+        ends = [0]
+        while ends[-1] + 12 <= len(data) and (size := int.from_bytes(data[ends[-1] + 8 : ends[-1] + 12], "big")):
+            ends.append(ends[-1] + 12 + size)
+        end = ends[len(ends) // 2]
+        assert 0 < end < len(data), f"{path} has too few batches"
+        out.seek(end - 2)
+        out.write(bytes([data[end - 2] ^ 4]))

@@ -1,0 +1,178 @@
+"""A leader whose followers do not get past an offset checks its records there, and gives the partition up if they are
+damaged."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from kcore import errors
+from kcore.common import file
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.log.lost_records import LostRecords, read_mark
+from kcore.replica.damage_checks import CHECK_INTERVAL_MS, REPEATS, REPEATS_MS
+from kcore.replica.partition import OfflinePartition, Partition
+
+from .conftest import TP, Node, batch, update
+
+
+@pytest.fixture
+def alive():
+    return {0, 1, 2}
+
+
+@pytest.fixture
+def node(tmp_path, alive):
+    node = Node(tmp_path, is_alive=alive.__contains__)
+    node.given_up = []
+    node.replica_manager.damage_checks.on_given_up = node.given_up.append
+    node.lead(isr=(0, 1), replicas=(0, 1, 2))
+    for _ in range(5):
+        node.produce(batch(), acks=1)
+    yield node
+    file.clear_faults()
+    node.shutdown()
+
+
+def log_of(node):
+    return node.log_manager.get_log(TP)
+
+
+def damage(node, n, position=-1, bits=1):
+    """A byte of the batch number n."""
+    log = log_of(node)
+    size = log.size // 5
+    path = Path(log.active_segment.log_path)
+    data = bytearray(path.read_bytes())
+    data[n * size + position % size] ^= bits
+    with open(path, "r+b") as out:
+        out.write(data)
+
+
+def fetch(node, offset, *, replica_id=2, times=1, every_ms=REPEATS_MS):
+    for _ in range(times):
+        node.fetch(offset, FetchIsolation.LOG_END, replica_id=replica_id, max_wait_ms=0)
+        node.advance(every_ms)
+
+
+@pytest.mark.parametrize("position", [-1, 8, 16, 23, 40])
+def test_a_leader_gives_up_a_partition_whose_damaged_records_a_follower_asks_for_again_and_again(
+    node, position, caplog
+):
+    damage(node, 3, position)
+    fetch(node, 2, times=REPEATS + 1)
+    hosted = node.replica_manager.get_partition(TP)
+    assert isinstance(hosted, OfflinePartition) and "damaged from offset 3" in hosted.reason
+    assert node.given_up == [TP] and read_mark(log_of(node).directory) == 3
+    assert "0.log position" in caplog.text and "It goes offline, another of [1] is to lead" in caplog.text
+    answer = node.produce(batch(), acks=1)
+    assert isinstance(answer.result[TP].error, errors.KafkaStorageError)
+
+
+def test_a_fetch_that_waits_for_the_partition_is_answered(node):
+    damage(node, 3)
+    waiting = node.fetch(5, FetchIsolation.LOG_END, replica_id=1, max_wait_ms=10 * REPEATS_MS, min_bytes=1)
+    fetch(node, 2, times=REPEATS + 1, every_ms=REPEATS_MS // 2)
+    assert isinstance(dict(waiting.result)[TP].error, errors.KafkaStorageError)
+
+
+def test_the_log_is_checked_only_after_a_while(node):
+    damage(node, 3)
+    fetch(node, 2, times=10, every_ms=REPEATS_MS // 20)
+    assert isinstance(node.replica_manager.get_partition(TP), Partition)
+    fetch(node, 2, times=2)
+    assert node.given_up == [TP]
+
+
+def test_a_follower_that_goes_on_is_no_reason_for_a_check(node):
+    damage(node, 0)
+    for offset in (1, 2, 3, 4, 1, 2, 3, 4):
+        fetch(node, offset)
+    assert not node.given_up
+
+
+def test_damage_before_the_offset_that_a_follower_asks_for_is_not_looked_for(node, caplog):
+    damage(node, 0)
+    fetch(node, 2, times=REPEATS + 1)
+    assert not node.given_up and "its records from offset 2 on are sound here" not in caplog.text
+
+
+def test_a_leader_without_another_replica_in_sync_leads_on(node, alive, caplog):
+    damage(node, 3)
+    alive.discard(1)
+    fetch(node, 2, times=REPEATS + 1)
+    assert not node.given_up and "No other replica is in sync: it leads on" in caplog.text
+    assert read_mark(log_of(node).directory) is None
+    alive.add(1)
+    node.advance(CHECK_INTERVAL_MS)
+    fetch(node, 2, times=REPEATS + 1)
+    assert node.given_up == [TP]
+
+
+def test_a_read_that_fails_has_the_log_checked_too(node):
+    damage(node, 3, 8, bits=0x80)  # a negative length
+    for _ in range(2):
+        answer = node.fetch({TP: 4}, FetchIsolation.LOG_END, replica_id=-1, max_wait_ms=0)
+        assert isinstance(dict(answer.result)[TP].error, errors.CorruptMessage)
+    node.advance(1)
+    assert node.given_up == [TP] and log_of(node).lost_records == LostRecords(3)
+
+
+def test_a_follower_that_gets_nothing_although_there_are_records_is_a_reason_for_a_check(node):
+    damage(node, 3, 8)  # as if the batch had 16 MiB, more than there is
+    fetch(node, 4, times=REPEATS + 1)
+    assert node.given_up == [TP] and log_of(node).lost_records == LostRecords(3)
+
+
+def test_a_follower_that_has_everything_is_no_reason_for_a_check(node, monkeypatch):
+    monkeypatch.setattr(node.replica_manager.damage_checks, "note_repeat", lambda *args: 1 / 0)
+    fetch(node, 5, times=REPEATS + 1)
+    fetch(node, 5, replica_id=1, times=REPEATS + 1)
+
+
+def test_a_log_that_cannot_be_marked_is_not_given_up(node):
+    damage(node, 3)
+    file.fail_next("open_write", errno.ENOSPC, under=f"{log_of(node).directory}/lost-records")
+    fetch(node, 2, times=REPEATS + 1)
+    assert not node.given_up and isinstance(node.replica_manager.get_partition(TP), Partition)
+
+
+def test_who_leads_no_more_gives_nothing_up(node):
+    damage(node, 3)
+    partition = node.replica_manager.get_partition(TP)
+    node.become(update(TP, 1, 1, isr=(0, 1), replicas=(0, 1, 2)))
+    assert not node.replica_manager._give_up(partition, "damaged")
+    assert node.replica_manager.get_partition(TP) is partition
+
+
+def given_up(node):
+    damage(node, 3)
+    fetch(node, 2, times=REPEATS + 1)
+    assert node.given_up == [TP]
+
+
+@pytest.mark.parametrize(
+    ("leader", "epoch", "isr"),
+    [
+        (0, 0, (0, 1)),  # sent again: the controller has not elected another yet
+        (1, 0, (0, 1)),
+        (0, 1, (0, 1)),
+    ],
+)
+def test_what_was_given_up_is_not_led_again(node, leader, epoch, isr):
+    given_up(node)
+    assert node.become(update(TP, leader, epoch, isr, (0, 1, 2))) == {TP: errors.KafkaStorageError}
+    assert log_of(node).log_end_offset == 5
+
+
+def test_what_was_given_up_is_copied_from_the_next_leader_without_what_was_damaged(node):
+    given_up(node)
+    assert node.become(update(TP, 1, 1, (1,), (0, 1, 2))) == {TP: None}
+    assert log_of(node).log_end_offset == 3
+    assert [record.offset for record in log_of(node).records()] == [0, 1, 2]
+
+
+def test_what_was_given_up_is_led_by_the_last_member_of_the_isr(node):
+    given_up(node)
+    assert node.become(update(TP, 0, 1, (0,), (0, 1, 2))) == {TP: None}
+    assert log_of(node).log_end_offset == 5

@@ -1,0 +1,56 @@
+"""Three brokers: the records of the leader are damaged on its disk while it leads."""
+
+import time
+
+import pytest
+
+import kcore
+from kcore.common.topic_partition import TopicPartition
+from kcore.replica import damage_checks
+from kcore.server import broker as broker_module
+from tests.cluster_sessions import LONG_MS
+from tests.unit.log.segments import flip_a_bit
+
+TP = TopicPartition("t", 0)
+DEADLINE_S = 60
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what() if callable(what) else what
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(broker_module, "_RETRY_OFFLINE_MS", 200)
+    monkeypatch.setattr(damage_checks, "REPEATS_MS", 100)
+    settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1, "log_segment_bytes": 4096}
+    with kcore.Cluster(3, tmp_path, **settings) as cluster:
+        yield cluster
+
+
+def test_another_broker_leads_instead_and_the_damaged_replica_becomes_whole(cluster, tmp_path):
+    cluster.create_topic("t")
+    leader, follower = cluster.leader("t"), (cluster.leader("t") + 1) % 3
+    cluster.stop(follower)
+    wait_until(lambda: len(cluster.isr("t")) == 2, "the stopped broker is still in the ISR")
+    for number in range(200):
+        cluster.brokers[leader].produce("t", b"%d" % number)
+    log = cluster.brokers[leader].log("t")
+    flip_a_bit(list(log.segments)[1].log_path)
+    cluster.start(follower)
+    wait_until(lambda: cluster.leader("t") not in (leader, None), lambda: f"{cluster.leader('t')} leads")
+    wait_until(lambda: cluster.isr("t") == [0, 1, 2], lambda: f"ISR {cluster.isr('t')}")
+    directories = [tmp_path / str(number) / "t-0" for number in range(3)]
+    mark = directories[leader] / "lost-records"
+    wait_until(lambda: not mark.exists(), "the mark stays")
+    cluster.brokers[cluster.leader("t")].produce("t", b"200")
+    wait_until(lambda: {broker.log("t").log_end_offset for broker in cluster.brokers.values()} == {201}, "unequal")
+    cluster.stop()
+    for directory in directories:
+        with kcore.open_log(directory) as log:
+            assert [record.value for record in log.records()] == [b"%d" % number for number in range(201)]
+    contents = [b"".join(path.read_bytes() for path in sorted(d.glob("*.log"))) for d in directories]
+    assert contents[0] == contents[1] == contents[2]
