@@ -86,7 +86,8 @@ class LogEnd(NamedTuple):
 
 class GroupClient(AdminClient):
     """For one thread.  What goes to a group's coordinator is sent again, within the timeout, as long as there is none,
-    it is loading, it cannot be reached or another broker has become it."""
+    it is loading, it cannot be reached or another broker has become it.  list_groups() waits for no broker that cannot
+    be reached."""
 
     def list_groups(self) -> tuple[list[ListedGroup], dict[int, OSError | ApiError]]:
         """The groups by id, and the error of each broker that could not be asked for its groups."""
@@ -105,7 +106,11 @@ class GroupClient(AdminClient):
 
     def _listed_by(self, node: Node) -> list[ListedGroup]:
         response = self._send_until_loaded(
-            lambda: (node.host, node.port), lg.ListGroupsRequest(), lg.ListGroupsResponse, lambda r: r.error_code
+            lambda: (node.host, node.port),
+            lg.ListGroupsRequest(),
+            lg.ListGroupsResponse,
+            lambda r: r.error_code,
+            may_move=False,
         )
         _raise_error(response.error_code, f"broker {node.broker_id} does not list its groups")
         return [
@@ -270,8 +275,14 @@ class GroupClient(AdminClient):
         response_class: type[_M],
         error_code: Callable[[_M], int],
         max_version: int = NEWEST,
+        *,
+        may_move: bool = True,
     ) -> _M:
-        """Asks the broker whose address is looked up before each attempt.  Returns the last answer at the deadline."""
+        """Asks the broker whose address is looked up before each attempt.  Returns the last answer at the deadline.
+
+        may_move: whether another broker may take the place of one that cannot be reached; if not, that is raised at
+        once.
+        """
         with self._timed() as deadline_ms:
             while True:
                 failure: OSError | CoordinatorNotAvailable | None = None
@@ -284,7 +295,7 @@ class GroupClient(AdminClient):
                 except CoordinatorNotAvailable as error:
                     failure = error
                 except OSError as error:
-                    if to is None:  # no broker answers
+                    if to is None or not may_move:  # None: no broker answers
                         raise
                     failure = error
                 if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:

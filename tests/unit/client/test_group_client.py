@@ -3,7 +3,7 @@
 import pytest
 
 from kcore import errors
-from kcore.client.admin_client import AdminClient
+from kcore.client.admin_client import RETRY_MS, AdminClient
 from kcore.client.group_client import GroupClient
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -147,6 +147,20 @@ def test_each_leader_is_asked_for_its_log_ends_and_what_is_unknown_has_its_reaso
     assert problems[0] == "" and "broker 1: NotLeaderOrFollower" in problems[1] and "broker 2: " in problems[2]
     assert problems[3:5] == ["it has no leader", "there is no such partition"]
     assert "TopicAuthorizationFailed" in problems[5]
+
+
+def test_a_broker_that_cannot_be_reached_is_asked_once_for_its_groups_and_costs_no_time(monkeypatch):
+    """It was killed just now: unlike a group's coordinator, no other broker takes its place in the list."""
+    listed = lg.ListGroupsResponse(groups=[lg.ListedGroup(group_id="a")])
+    loading = lg.ListGroupsResponse(error_code=errors.CoordinatorLoadInProgress.code)
+    answers = [ConnectionRefusedError(111, "refused"), loading, listed, listed]
+    brokers = Brokers(monkeypatch, [1], ListGroups=answers)
+    time = MockTime()
+    begin_ms = time.hi_res_clock_ms()
+    groups, failures = GroupClient([BOOTSTRAP], time=time, timeout_ms=30_000).list_groups()
+    assert [number for number, kind, _ in brokers.asked if kind is lg.ListGroupsResponse] == [0, 1, 1, 2]
+    assert ([group.group_id for group in groups], list(failures)) == (["a"], [0])
+    assert time.hi_res_clock_ms() - begin_ms == RETRY_MS  # of the broker that was loading
 
 
 def test_brokers_that_do_not_list_their_groups_are_named_with_the_reason(monkeypatch):
