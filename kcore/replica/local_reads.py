@@ -99,7 +99,7 @@ def read_partitions(
         size = records.size_in_bytes
         if size:
             if fetched.first_entry_incomplete and not hard_limit:
-                # Clients of soft limits do not expect a cut batch (RD-20).
+                # A client of soft limits could make nothing of a first batch that is cut (RD-20).
                 records, size = EMPTY, 0
             else:
                 min_one_message = False

@@ -15,7 +15,7 @@ from kcore.replica.delayed_produce import DelayedProduce, ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_meters import ReplicaMeters
 
-from .conftest import update
+from .conftest import TP, batch, update
 
 A, B, FAILED = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -106,6 +106,17 @@ def test_PURG_09_a_produce_that_is_answered_in_time_is_no_expiration(parked):
     parked.time.sleep(1000)
     parked.timer.advance()
     assert parked.meters.produce_expirations == {}
+
+
+def test_PURG_09_what_was_not_replicated_in_time_stays_in_the_log(node):
+    partition = node.lead(isr=(0, 1))
+    produce = node.produce(batch(b"late"), timeout_ms=500)
+    node.advance(500)
+    assert isinstance(produce.result[TP].error, errors.RequestTimedOut)
+    log = partition.log
+    assert (log.high_watermark, [bytes(record.value) for record in log.records()]) == (0, [b"late"])
+    node.become(update(epoch=1, isr=(0,), replicas=(0, 1)))
+    assert log.high_watermark == 1, "its ISR shrinks: the record is committed"
 
 
 def test_PART_18_an_isr_that_shrank_below_the_minimum_is_an_error_after_the_append(parked):

@@ -14,12 +14,14 @@ from kcore.log.log_dir import LogDir
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import log_tail
 from kcore.replica import partition as partition_module
+from kcore.replica.fetch_params import FetchPartitionData
 from kcore.replica.fetcher_state import FetcherConfig
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.future_logs import FutureLogs
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
     EpochQuestion,
+    FetchedPartition,
     FetchRequest,
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
@@ -641,6 +643,16 @@ def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
     moves.node.lead(epoch=3)
     (answer,) = ask(ListOffsetsRequest({TP: OffsetQuestion(0, -1)})).partitions.values()
     assert isinstance(answer.error, errors.FencedLeaderEpoch)
+
+
+def test_RD_27_a_fetch_of_a_move_is_answered_at_once_at_the_log_end_too(moves):
+    moves.node.produce(batch(b"a"))
+    manager = moves.node.replica_manager
+    end_point = LocalLeaderEndPoint(manager.get_partition_or_exception)
+    at_end = FetchPartitionData(1, 1 << 20, current_leader_epoch=0)
+    reply = end_point.send(FetchRequest({TP: at_end}, max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20))
+    assert reply.partitions == {TP: FetchedPartition(b"", high_watermark=1, log_start_offset=0)}
+    assert manager.delayed_fetch_purgatory.delayed == manager.delayed_log_end_fetch_purgatory.delayed == 0
 
 
 def test_DIR_06_records_under_the_lock_are_copied_all_or_none(moves, monkeypatch):

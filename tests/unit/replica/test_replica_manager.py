@@ -351,13 +351,23 @@ def test_RD_19_under_hard_limits_no_response_exceeds_max_bytes(leader):
     assert sum(result.records.size_in_bytes for _, result in answer.result) <= 10
 
 
-def test_RD_20_under_soft_limits_a_batch_is_never_cut(leader):
+def test_RD_20_under_soft_limits_the_first_batch_of_a_partition_is_never_cut(leader):
     leader.lead(OTHER)
     for tp in (TP, OTHER):
         leader.produce({tp: batch(b"x" * 100)})
     size = len(batch(b"x" * 100))
     result = dict(leader.fetch({TP: 0, OTHER: 0}, max_bytes=size + size // 2).result)
     assert result[OTHER].records.size_in_bytes == 0
+
+
+def test_RD_20_a_later_batch_is_cut_where_the_limit_is(leader):
+    """As by Kafka: clients drop an incomplete batch at the end and fetch it again."""
+    for _ in range(2):
+        leader.produce(batch(b"x" * 100))
+    size = len(batch(b"x" * 100))
+    for limits in ({"max_bytes": size + size // 2}, {"partition_max_bytes": size + size // 2}):
+        ((_, result),) = leader.fetch(0, **limits).result
+        assert result.records.size_in_bytes == size + size // 2
 
 
 def test_RD_21_an_error_comes_with_offsets_of_minus_1_and_no_records(leader):

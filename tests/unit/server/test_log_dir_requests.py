@@ -110,6 +110,26 @@ def test_a_log_moves_and_is_described_where_it_is(broker, client, dirs, version)
     assert broker.log("t", 0).parent_dir == target and broker.log("t", 0).log_end_offset == 11
 
 
+def test_RD_27_a_move_neither_waits_for_the_quotas_of_replication_nor_counts_for_them(dirs):
+    throttled = {f"{side}.replication.throttled.replicas": "*" for side in ("leader", "follower")}
+    rates = {f"{side}_replication_throttled_rate": 1 for side in ("leader", "follower")}
+    with kcore.Broker(log_dirs=",".join(dirs), **rates) as broker, Client(broker) as client:
+        broker.create_topic("t", **throttled)
+        broker.produce("t", b"x" * 1000, partition=0)
+        quotas = broker.replication_quotas.leader, broker.replication_quotas.follower
+        assert all(quota.is_throttled(TopicPartition("t", 0)) and quota.is_bounded for quota in quotas)
+        for quota in quotas:
+            quota.record(10**9)
+        (target,) = {*dirs} - {broker.log("t", 0).parent_dir}
+        recorded = []
+        for quota in quotas:
+            quota.record = recorded.append
+        assert all(quota.is_quota_exceeded() for quota in quotas)
+        assert alter(client, target, 0) == {0: 0}
+        wait_until_moved(broker, target)
+        assert recorded == []
+
+
 @every_version(ApiKey.DESCRIBE_LOG_DIRS)
 def test_log_dirs_are_described_in_every_version(broker, client, dirs, version):
     everything = described(client, version=version)
