@@ -46,8 +46,8 @@ class ControllerEvent:
         if self.preempt is not None:
             self.preempt()
 
-    def await_started(self) -> None:
-        self._started.wait()
+    def await_started(self, timeout_s: float) -> bool:
+        return self._started.wait(timeout_s)
 
 
 class ControllerEventManager:
@@ -85,12 +85,13 @@ class ControllerEventManager:
         self._clear()
         self.put(event)
 
-    def await_started(self, event: ControllerEvent) -> None:
-        """Returns when the processing of a queued event has begun."""
+    def await_started(self, event: ControllerEvent, timeout_s: float) -> bool:
+        """Whether the processing of a queued event has begun, or it was skipped; waits at most timeout_s for that."""
         if self._thread is None:
             self.process_all()
         elif not self._thread.is_current():
-            event.await_started()
+            return event.await_started(timeout_s)
+        return True
 
     def process_all(self) -> int:
         """Process what is queued, on this thread; how many events there were."""

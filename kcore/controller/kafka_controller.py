@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 #: The active controller's id while there is none.
 NO_CONTROLLER = -1
 _FIRST_REBALANCE_MS = 5000
+#: How long the store's thread waits for the running event to end before a new session begins (s).
+EVENT_WAIT_S = 10.0
 
 _T = TypeVar("_T")
 
@@ -390,10 +392,20 @@ class KafkaController:
             # CTRL-08: queued events belong to the old session, and must not be processed under the new one.
             expire = ControllerEvent("Expire", self._expire)
             self.events.clear_and_put(expire)
-            self.events.await_started(expire)
-            self._begin_session()
+            self._begin_session_after(expire, EVENT_WAIT_S)
         elif event is SessionEvent.CONNECTED:
             self._put("ControllerChange", self._controller_changed)
+
+    def _begin_session_after(self, expire: ControllerEvent, wait_s: float) -> None:
+        """Begin a session once the event that runs has ended.  If that takes longer, look again later: watches and
+        session events of this broker come on the thread that waits here."""
+        if self.events.await_started(expire, wait_s):
+            self._begin_session()
+            return
+        logger.error("broker %d begins no session yet: an event of its controller still runs", self.broker_id)
+        self._scheduler.schedule(
+            f"kcore-new-session-{self.broker_id}", lambda: self._begin_session_after(expire, 0), RETRY_MS
+        )
 
     def _begin_session(self) -> None:
         try:

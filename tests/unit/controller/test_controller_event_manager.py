@@ -2,7 +2,15 @@
 
 import threading
 
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.controller import kafka_controller
 from kcore.controller.controller_event_manager import ControllerEvent, ControllerEventManager
+from kcore.controller.controller_settings import ControllerSettings
+from kcore.controller.kafka_controller import RETRY_MS, KafkaController
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.store import SessionEvent
+from tests.unit.controller.world import FakeChannels
 
 DEADLINE_S = 60
 
@@ -52,15 +60,46 @@ def test_after_the_end_events_are_skipped_and_no_thread_waits_for_them():
     events.close()
     late = ControllerEvent("late", lambda: calls.append("processed"), lambda: calls.append("skipped"))
     events.clear_and_put(late)
-    events.await_started(late)
+    assert events.await_started(late, DEADLINE_S)
     assert calls == ["skipped"]
 
 
-def test_a_wait_for_an_event_returns_when_its_processing_begins():
+def test_a_wait_for_an_event_ends_when_its_processing_begins_or_at_its_deadline():
     events, release = ControllerEventManager("events"), threading.Event()
     events.start()
     event = ControllerEvent("e", lambda: release.wait(DEADLINE_S))
     events.put(event)
-    events.await_started(event)
+    assert events.await_started(event, DEADLINE_S)
+    later = ControllerEvent("later", lambda: None)
+    events.put(later)
+    assert not events.await_started(later, 0.01)
     release.set()
+    assert events.await_started(later, DEADLINE_S)
     events.close()
+
+
+def test_CTRL_08_a_session_that_expires_during_a_long_event_begins_after_it_and_keeps_no_thread_of_the_store(
+    monkeypatch,
+):
+    monkeypatch.setattr(kafka_controller, "EVENT_WAIT_S", 0.01)
+    store, time = MemoryStore(MemoryTree()), MockTime()
+    scheduler = MockScheduler(time)
+    controller = KafkaController(1, store, FakeChannels(), ControllerSettings(), int, time, scheduler)
+    sessions, runs, release = [], threading.Event(), threading.Event()
+    monkeypatch.setattr(store, "new_session", lambda: sessions.append("new session"))
+    controller.startup()
+    controller.events.put(ControllerEvent("long", lambda: (runs.set(), release.wait(DEADLINE_S))))
+    assert runs.wait(DEADLINE_S)
+    controller._session_changed(SessionEvent.EXPIRED)
+    for _ in range(3):
+        time.sleep(RETRY_MS)
+        scheduler.tick()
+        assert sessions == []
+    release.set()
+    ended = ControllerEvent("ended", lambda: None)
+    controller.events.put(ended)
+    assert controller.events.await_started(ended, DEADLINE_S)  # after Expire
+    time.sleep(RETRY_MS)
+    scheduler.tick()
+    assert sessions == ["new session"]
+    controller.events.close()
