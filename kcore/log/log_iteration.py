@@ -5,18 +5,24 @@ UnifiedLog.batches() and records() are the public names.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from kcore.errors import CorruptMessage
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.record.file_records import FileRecords
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 
 if TYPE_CHECKING:
     from kcore.log.unified_log import UnifiedLog
 
+logger = logging.getLogger(__name__)
+
 Isolation = Literal["read_uncommitted", "read_committed"]
+#: What an iteration does at damage: raise CorruptMessage, or end there.
+OnError = Literal["raise", "stop"]
 
 #: What an iteration holds in memory at a time, unless one batch is larger.
 _CHUNK_BYTES = 1 << 20
@@ -36,10 +42,49 @@ def is_committed(isolation: Isolation) -> bool:
     raise ValueError(f"isolation {isolation!r}, expected 'read_uncommitted' or 'read_committed'")
 
 
+def stops_at_damage(on_error: OnError) -> bool:
+    """Raises ValueError for what is neither "raise" nor "stop"."""
+    if on_error not in ("raise", "stop"):
+        raise ValueError(f"on_error {on_error!r}, expected 'raise' or 'stop'")
+    return on_error == "stop"
+
+
 def iterate_batches(
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
+) -> Iterator[RecordBatch]:
+    """See UnifiedLog.batches().  stops: the iteration ends at damage."""
+    offset = log.log_start_offset if start_offset is None else start_offset
+    try:
+        for batch in _batches(log, start_offset, end_offset, committed):
+            yield batch
+            offset = batch.next_offset
+    except CorruptMessage as error:
+        _end_or_raise(log, error, offset, stops)
+
+
+def _end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: bool) -> None:
+    """End an iteration that has returned everything below `offset`, or raise the error and say what can be done."""
+    if stops:
+        logger.warning("%s: the iteration ends before offset %d: %s", log.topic_partition, offset, error)
+        return
+    if log.mode == "a":
+        raise error
+    unflushed = log.segments.floor(log.recovery_point) if log.recovery_point < log.log_end_offset else None
+    if unflushed is not None and offset >= unflushed.base_offset:
+        advice = f"open_log(path, 'a') would recover the log: cut it here, so that it ends at offset {offset}"
+    else:
+        advice = f"`kcore repair` shows what it would keep; by default the log then ends at offset {offset}"
+    raise CorruptMessage(
+        f"{error}; on_error='stop' reads up to here; {advice}",
+        source=error.source,
+        position=error.position,
+        offset=error.offset,
+    ) from error
+
+
+def _batches(
     log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool
 ) -> Iterator[RecordBatch]:
-    """See UnifiedLog.batches()."""
     limit = log.last_stable_offset if committed else log.log_end_offset
     end = limit if end_offset is None else min(end_offset, limit)
     offset = log.log_start_offset if start_offset is None else start_offset
@@ -56,7 +101,7 @@ def iterate_batches(
             check_nothing_lost(log, offset, segment_base)
             following = log.segments.higher(segment_base)
             bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
-            chunk = info.records.memory_records()
+            chunk, damage = _valid_part(info.records)
         except OSError as error:
             raise log._storage_failed("read", error) from error
         if not chunk:
@@ -85,7 +130,21 @@ def iterate_batches(
                 continue
             if batch.last_offset >= offset:
                 yield batch
+        if damage is not None:
+            raise damage
         offset = chunk.last_offset + 1
+
+
+def _valid_part(records: FileRecords) -> tuple[MemoryRecords, CorruptMessage | None]:
+    """The batches before the first damage, and that damage, if there is any.  Raises CorruptMessage if no batch is
+    before it, OSError."""
+    try:
+        return records.memory_records(), None
+    except CorruptMessage as error:
+        size = (error.position or 0) - records.position
+        if not 0 < size < records.size_in_bytes:
+            raise
+        return records.slice(0, size).memory_records(), error
 
 
 def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tuple[RecordBatch, int]]:
@@ -122,13 +181,18 @@ def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
 
 
 def iterate_records(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
 ) -> Iterator[Record]:
-    """See UnifiedLog.records()."""
+    """See UnifiedLog.records().  stops: the iteration ends at damage."""
     first = log.log_start_offset if start_offset is None else start_offset
-    for batch in iterate_batches(log, start_offset, end_offset, committed):
+    for batch in iterate_batches(log, start_offset, end_offset, committed, stops):
         if batch.is_control:
             continue
-        for record in batch.records():
+        try:
+            inside = batch.records()  # parses all of them
+        except CorruptMessage as error:
+            _end_or_raise(log, error, max(batch.base_offset, first), stops)
+            return
+        for record in inside:
             if record.offset >= first and (end_offset is None or record.offset < end_offset):
                 yield record

@@ -39,7 +39,15 @@ from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
-from kcore.log.log_iteration import ARROW_BATCH_BYTES, Isolation, is_committed, iterate_batches, iterate_records
+from kcore.log.log_iteration import (
+    ARROW_BATCH_BYTES,
+    Isolation,
+    OnError,
+    is_committed,
+    iterate_batches,
+    iterate_records,
+    stops_at_damage,
+)
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
     AppendOrigin,
@@ -488,25 +496,34 @@ class UnifiedLog(LogHotPath):
         start_offset: int | None = None,
         end_offset: int | None = None,
         isolation: Isolation = "read_uncommitted",
+        *,
+        on_error: OnError = "raise",
     ) -> Iterator[RecordBatch]:
         """All batches, also control batches, with an offset in [start_offset, end_offset); by default the whole log.
 
         read_uncommitted reads up to the log end offset; read_committed up to the last stable offset, without the
         batches of aborted transactions.  Reads a MiB at a time.  Checks every CRC, and what no CRC covers: offsets
         ascend and are between the base offsets of the segments, and only the last segment may end inside a batch.
-        Raises ValueError for another isolation level, at the call; during the iteration OffsetOutOfRange for a start
-        outside the log, CorruptMessage, KafkaStorageError.
+
+        on_error: at damage, after all batches before it, "raise" CorruptMessage, or "stop" with a warning in the log.
+        Where a start after a crash would cut the log at this place, "stop" reads what it would keep.
+        Raises ValueError for another isolation level or on_error, at the call; during the iteration OffsetOutOfRange
+        for a start outside the log, CorruptMessage, KafkaStorageError.
         """
-        return iterate_batches(self, start_offset, end_offset, is_committed(isolation))
+        stops = stops_at_damage(on_error)
+        return iterate_batches(self, start_offset, end_offset, is_committed(isolation), stops)
 
     def records(
         self,
         start_offset: int | None = None,
         end_offset: int | None = None,
         isolation: Isolation = "read_uncommitted",
+        *,
+        on_error: OnError = "raise",
     ) -> Iterator[Record]:
         """The records with an offset in [start_offset, end_offset), read as by batches(); no control records."""
-        return iterate_records(self, start_offset, end_offset, is_committed(isolation))
+        stops = stops_at_damage(on_error)
+        return iterate_records(self, start_offset, end_offset, is_committed(isolation), stops)
 
     def to_arrow(
         self,

@@ -1,0 +1,59 @@
+"""What a reader gets of a log that was not stopped cleanly and has a hole that recovery would cut off."""
+
+import pytest
+
+from kcore.errors import CorruptMessage
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from tests.unit.log.logs import batch, offsets
+
+
+@pytest.fixture
+def killed(tmp_path):
+    """A log of 60 batches in two segments; the disk lost a page of the first one, which was not flushed."""
+    path = tmp_path / "orders-0"
+    with open_log(str(path), "a", config=LogConfig(segment_bytes=3000, index_interval_bytes=500)) as log:
+        for n in range(60):
+            log.append_as_leader(batch(1, timestamp=1000 + n), 0)
+        place = log.segments[0].translate_offset(20)
+        assert len(log.segments) == 2
+    with open(path / f"{0:020d}.log", "r+b") as file:
+        file.seek(place.position)
+        file.write(bytes(place.size * 3))
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    return path
+
+
+def test_the_error_at_a_hole_comes_after_the_records_before_it_and_says_what_recovery_would_keep(killed):
+    read = []
+    with open_log(str(killed)) as log, pytest.raises(CorruptMessage) as raised:
+        for record in log.records():
+            read.append(record.offset)
+    assert read == list(range(20))
+    assert "open_log(path, 'a') would recover the log: cut it here, so that it ends at offset 20" in str(raised.value)
+    assert "on_error='stop' reads up to here" in str(raised.value)
+    assert raised.value.source == str(killed / f"{0:020d}.log")
+
+
+def test_a_reader_that_stops_at_damage_reads_what_recovery_keeps(killed, caplog):
+    with open_log(str(killed)) as log:
+        read = [record.offset for record in log.records(on_error="stop")]
+        assert [b.base_offset for b in log.batches(on_error="stop")] == read
+        assert [record.offset for record in log.records(25)] == list(range(25, 60)), "a start after the damage"
+    assert "the iteration ends before offset 20" in caplog.text
+    with open_log(str(killed), "a") as log:
+        assert offsets(log) == read == list(range(20))
+
+
+def test_where_recovery_would_not_look_the_error_names_the_repair(killed):
+    (killed.parent / ".kafka_cleanshutdown").write_text("0\n")
+    with open_log(str(killed)) as log, pytest.raises(CorruptMessage, match="`kcore repair` shows what it would keep"):
+        list(log.records())
+
+
+def test_on_error_is_checked_at_the_call(killed):
+    with open_log(str(killed)) as log:
+        for read in (log.records, log.batches):
+            with pytest.raises(ValueError, match="on_error 'skip', expected 'raise' or 'stop'"):
+                read(on_error="skip")
