@@ -89,7 +89,8 @@ cdef class BatchTable:
 
 @cython.freelist(16)
 cdef class MemoryRecords:
-    """A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
+    """MemoryRecords(buffer, *, check_crc=True, source="", base_position=0)\n--\n
+    A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
     buffer: any contiguous bytes-like.  A partial batch at the end is left out of valid_bytes (LOG-05).
     source names the origin in messages; base_position is added to positions (a slice of a file).

@@ -28,7 +28,8 @@ cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unk
 
 @cython.freelist(256)
 cdef class Record:
-    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none; timestamp_type: "CreateTime",
+    """Record(offset, timestamp, timestamp_type="CreateTime", key=None, value=None, headers=())\n--\n
+    One record.  offset: absolute; timestamp: ms since the epoch, -1 for none; timestamp_type: "CreateTime",
     "LogAppendTime", or "NoTimestampType" for magic 0; key, value: bytes or None; headers: a sequence of
     (str, bytes or None).  Immutable.
 
@@ -183,7 +184,8 @@ cdef RecordBatch make_batch(const kc_batch *row, const uint8_t *data, object own
 
 
 cdef class RecordBatch:
-    """One batch: a copy of its header, decoded, and a reference to its bytes.
+    """RecordBatch()\n--\n
+    One batch: a copy of its header, decoded, and a reference to its bytes.
 
     A message of magic 0 or 1 is one too, with producer id and leader epoch -1.  Of a wrapper, a compressed such
     message, the base offset is that of its last record, and count is -1, unknown: only records() knows more.

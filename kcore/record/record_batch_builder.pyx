@@ -50,7 +50,10 @@ cdef inline const uint8_t *_pointer(data):
 
 
 cdef class RecordBatchBuilder:
-    """Collects records and builds one batch.  Not thread-safe.
+    """RecordBatchBuilder(*, magic=2, base_offset=0, compression="none", level=None, timestamp_type="CreateTime", \
+leader_epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False, is_control=False, \
+delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=False)\n--\n
+    Collects records and builds one batch.  Not thread-safe.
 
     magic: 2, or 0 or 1 for a message a record, all in one wrapper if compressed (MRB-01).
     compression: "none", "gzip", "snappy", "lz4" or, in magic 2, "zstd"; level: the codec's own scale, None = its
