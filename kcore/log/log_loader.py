@@ -110,8 +110,8 @@ def load_log(
     log_dir: the data directory.  The loader reports to it how many segments need a scan; UnifiedLog describes what
     the log does with it.  segment_threads: its free threads share the scans; the calling thread may belong to the same
     pool.
-    marks_lost_records: with mode "a": other brokers have replicas of this log.  If records below the high watermark or
-    the recovery point are gone, or some before others, the log gets the mark of lost_records.py before anything is cut.
+    marks_lost_records: with mode "a": other brokers have replicas of this log.  If damage is cut off, or records below
+    the high watermark or the recovery point are gone, the log gets the mark of lost_records.py before anything is cut.
     may_have_lost_unflushed: the machine has failed, so records above the recovery point may be lost, too.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
@@ -639,6 +639,8 @@ class _LogLoader:
                     continue
                 if result.truncated_bytes:
                     _end(ahead.values())  # a segment must not be removed while it is scanned
+                    # A killed process leaves whole appends, but for one that it was in the middle of.
+                    self._mark_lost(max(result.last_offset + 1, segment.base_offset))
                     self._end_log_at_damage(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break

@@ -79,21 +79,38 @@ def test_the_lowest_of_several_gaps_is_marked(logs):
     assert read_mark(str(logs.directory)) == 1
 
 
-@pytest.mark.parametrize(
-    ("offset", "high_watermark", "recovery_point", "lost"),
-    [
-        (10, 11, 9, 10),  # acknowledged
-        (10, 10, 9, None),  # nothing below the high watermark is lost
-        (10, 0, 11, 10),  # it was flushed, and may have been acknowledged since the last checkpoint
-        (7, 12, 7, 7),
-    ],
-)
-def test_a_log_that_ends_below_what_it_had_is_marked_at_its_end(logs, offset, high_watermark, recovery_point, lost):
+@pytest.mark.parametrize(("offset", "high_watermark"), [(10, 11), (10, 10), (7, 12), (7, 0)])
+def test_a_log_whose_end_is_cut_off_is_marked_there(logs, offset, high_watermark):
+    """Also above the checkpointed high watermark: what was acknowledged since the checkpoint is not known."""
     filled(logs).close()
     flip_a_bit(logs, offset)
+    log = opened(logs, clean=False, high_watermark=high_watermark, recovery_point=6)
+    assert log.log_end_offset == offset and log.lost_records == LostRecords(offset)
+    assert read_mark(str(logs.directory)) == offset
+
+
+def test_the_mark_of_an_end_is_on_the_disk_before_it_is_cut_off(logs):
+    filled(logs).close()
+    flip_a_bit(logs, 10)
+    file.fail_next("ftruncate", errno.EIO)
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            opened(logs, clean=False, recovery_point=9)
+    finally:
+        file.clear_faults()
+    assert read_mark(str(logs.directory)) == 10
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "recovery_point", "lost"), [(11, 0, 10), (0, 11, 10), (10, 10, None), (0, 0, None)]
+)
+def test_a_log_that_ends_below_its_checkpointed_offsets_is_marked_at_its_end(
+    logs, high_watermark, recovery_point, lost
+):
+    filled(logs).close()
+    os.truncate(logs.directory / f"{9:020d}.log", SIZE)
     log = opened(logs, clean=False, high_watermark=high_watermark, recovery_point=recovery_point)
-    assert log.log_end_offset == offset
-    assert log.lost_records == (None if lost is None else LostRecords(lost))
+    assert log.log_end_offset == 10 and log.lost_records == (None if lost is None else LostRecords(lost))
     assert (logs.directory / MARK).exists() is (lost is not None)
 
 
