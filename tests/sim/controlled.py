@@ -37,6 +37,7 @@ from tests.sim.events import (
     Event,
     ExpireInReads,
     ExpireSession,
+    FlipBit,
     LateRequests,
     LoseStoreAnswer,
     Pause,
@@ -78,6 +79,8 @@ class ControlledCluster(Cluster):
         self._tainted: set[tuple[int, TopicPartition]] = set()
         #: Brokers that lost power and have not started again: a leader may still take one into an ISR.
         self._without_power: set[int] = set()
+        #: How often each broker's machine has booted.
+        self._boots: dict[int, int] = {}
         #: Brokers that are about to stop: they move what they lead to others.
         self._stopping: set[int] = set()
         self._disconnected_until_ms: dict[int, int] = {}
@@ -238,6 +241,8 @@ class ControlledCluster(Cluster):
                 self._reassign(f"t{event.topic}", None, is_ordered=False)
             case ExpireSession() | Pause() if not self.may_die(event.broker):
                 self.tell(f"broker {event.broker} goes on: another one has lost what it has")
+            case FlipBit():
+                self._flip_bit(event.broker, TopicPartition(f"t{event.topic}", 0), event.share)
             case ExpireSession():
                 if event.broker in self.nodes:
                     self.tree.expire(self.nodes[event.broker].session.session_id)
@@ -483,14 +488,32 @@ class ControlledCluster(Cluster):
     def _die(self, broker: int, how: str, kept: float, noticed_ms: int, down_ms: int) -> None:
         node = self.nodes.pop(broker)
         loses_power = how == "loses power"
-        cut = self.disks[broker].crash(node.log_manager, loses_power=loses_power, kept=kept)
+        cut = self.disks[broker].crash(node.log_manager, loses_power=loses_power, kept=kept, may_leave_holes=True)
         self.trace.append(f"crash {broker} {cut}")
         if loses_power:
             self._without_power.add(broker)
+            self._boots[broker] = self._boots.get(broker, 0) + 1
             self._tainted |= {(broker, tp) for tp, state in self.partitions.items() if broker in state.isr}
         session_id = node.session.session_id
         self.agenda.after(noticed_ms, f"session of broker {broker} ends", lambda: self.tree.expire(session_id))
         self._end_life(broker, down_ms)
+
+    def _flip_bit(self, broker: int, tp: TopicPartition, share: float) -> None:
+        """Not where the record would be in no replica any more that an election can find."""
+        state = self.partitions.get(tp)
+        if broker in self.nodes or state is None or not self._keeps_records(tp.topic):
+            return
+        is_member = broker in state.isr
+        others = [m for m in state.isr if m != broker and (m, tp) not in self._tainted]
+        if is_member and not any(self.reassignments.stays(member, tp) for member in others):
+            self.tell(f"{tp}: no other replica has what would be lost")
+            return
+        offset = self.disks[broker].flip_bit(f"{tp.topic}-{tp.partition}", share)
+        if offset is not None:
+            self.tell(f"{tp}: the batch at {offset} is damaged on the disk of broker {broker}")
+            self.trace.append(f"damage {broker} {tp} {offset}")
+            if is_member:
+                self._tainted.add((broker, tp))
 
     def _end_life(self, broker: int, down_ms: int) -> None:
         self.network.close_connections(broker)
@@ -506,19 +529,18 @@ class ControlledCluster(Cluster):
     def _start(self, broker: int) -> None:
         if broker in self.nodes:
             return
-        counted_on = any(other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted)
-        if self.admin.get(znodes.broker_id(broker)) is not None or counted_on:
-            # The product waits for the end of its old session.  That its lost records are not counted on any more is an
-            # assumption (KIP-966).
+        if self.admin.get(znodes.broker_id(broker)) is not None:
+            # The product waits for the end of its old session.
             self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
             return
-        self._tainted -= {(other, tp) for other, tp in self._tainted if other == broker}
-        self._without_power.discard(broker)
         session = Session(self.tree, broker, lambda: self.may_die(broker), lambda: self._disconnect(broker, 20))
         path = self.disks[broker].path
-        node = self.nodes[broker] = ControlledNode(broker, path, self.time, self, self.settings, session)
+        boot_id = f"boot {self._boots.get(broker, 0)}"
+        node = self.nodes[broker] = ControlledNode(broker, path, self.time, self, self.settings, session, boot_id)
         self.reassignments.broker_started(broker, {tp for tp, _ in self._existing()})
         node.start()
+        # It is in no ISR that counts on its lost records, and none takes it in because of an earlier life.
+        self._without_power.discard(broker)
         self.tell(f"broker {broker} is registered with epoch {node.broker_epoch}")
 
     # -- messages ---------------------------------------------------------------------------------------------------

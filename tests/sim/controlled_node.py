@@ -166,8 +166,10 @@ class ControlledNode(Node):
         around: ControlledSurroundings,
         settings: Settings,
         session: Session,
+        boot_id: str,
     ) -> None:
         self.session = session
+        self.boot_id = boot_id
         #: ISR changes, and what is tried again when the store is back.
         self.control_scheduler = MockScheduler(time)
         self.control_scheduler.startup()
@@ -188,6 +190,7 @@ class ControlledNode(Node):
             admin_manager=SimpleNamespace(metadata_changed=lambda: None),
             topic_configs=TopicConfigs(),
             leadership=LeadershipCertainty(session),
+            controller_wait_ms=0,  # a step does not wait
         )
         self.controller = KafkaController(
             broker_id,
@@ -221,6 +224,7 @@ class ControlledNode(Node):
     def start(self) -> None:
         endpoints = {"PLAINTEXT": Endpoint(f"broker-{self.broker_id}", 9092)}
         self.member.start(BrokerInfo(self.broker_id, endpoints), {"PLAINTEXT": SecurityProtocol.PLAINTEXT})
+        self.log_manager.record_boot_id()
 
     # -- as a controller --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.errors import KafkaError
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+from kcore.log.log_manager import LogManager
+from kcore.log.unified_log import UnifiedLog
 from kcore.replica import fetcher_state, partition
 from kcore.replica import isr as isr_rules
 from kcore.replica.fetcher_state import FetcherState
@@ -24,6 +26,7 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.cluster_member import ClusterMember
+from kcore.server.lost_records import IsrDeparture
 
 #: Decisions that a run of some minutes must have seen, in the order in which they are printed.  EPOCH-06 and EPOCH-10
 #: are not among them: a leader of ours has at least its own epoch, and answers an older one with the start of its own.
@@ -87,6 +90,9 @@ class Coverage:
             after(PartitionStateMachine, "_election", self._on_leader_election)
             after(TopicDeletionManager, "_complete", lambda *call: self._note("controller: a topic is deleted"))
             after(TopicDeletionManager, "mark_ineligible", lambda *call: self._note("controller: a deletion waits"))
+            after(IsrDeparture, "_write", self._on_departure)
+            after(LogManager, "cut_lost_records", self._on_cut)
+            after(UnifiedLog, "forget_lost_records", lambda *call: self._note("lost records: all are there again"))
             yield self
 
     def _note(self, name: str) -> None:
@@ -173,6 +179,14 @@ class Coverage:
     def _on_controller_epoch(self, result: Any, *question: Any) -> None:
         if isinstance(result, Exception):
             self._note(f"controller's request refused: {type(result).__name__}")
+
+    def _on_departure(self, result: Any, departure: Any, states: Any, members: Any) -> None:
+        if result is True:
+            self.counts["lost records: an ISR was left"] += len(states)
+
+    def _on_cut(self, result: Any, *question: Any) -> None:
+        if isinstance(result, int):
+            self._note("lost records: a log was cut before it was copied")
 
     def _on_leader_election(self, result: Any, machine: Any, tp: Any, stored: Any, strategy: Any, *others: Any) -> None:
         outcome = "nobody may lead" if isinstance(result, Exception) else "a leader"

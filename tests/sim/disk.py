@@ -8,10 +8,12 @@ tests/reference/disk.py knows the exact rules call by call; here it is enough th
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from uuid import UUID
 
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
-from kcore.log.log_file_names import LOG_SUFFIX, segment_file
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_file
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 
@@ -34,10 +36,11 @@ class Disk:
             if flushed is None or flushed[0] != log.recovery_point:
                 self._flushed[_key(log)] = (log.recovery_point, _read(_epoch_file(log)))
 
-    def crash(self, manager: LogManager, *, loses_power: bool, kept: float = 1.0) -> str:
+    def crash(self, manager: LogManager, *, loses_power: bool, kept: float = 1.0, may_leave_holes: bool = False) -> str:
         """The broker is gone without a word; what was cut, as text.
 
         kept: the share of the unsynced bytes that stays; below a half, the synced leader epochs instead of the last.
+        may_leave_holes: for some shares the loss is in the first unsynced segment alone, and the later ones stay.
         """
         cuts = []
         for log in manager.all_logs():
@@ -46,17 +49,41 @@ class Disk:
             for segment in log.segments:
                 segment.close(trim=False)
             if loses_power:
-                cuts.append(self._lose_tail(log, points, kept))
+                leaves_hole = may_leave_holes and round(kept * 100) % 3 == 1
+                cuts.append(self._lose_tail(log, points, kept, leaves_hole=leaves_hole))
         for log_dir in manager._dirs.values():
             log_dir.release()
         return " ".join(cuts)
 
-    def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], kept: float) -> str:
+    def flip_bit(self, partition: str, share: float) -> int | None:
+        """Damage the batch at this share of a partition's log, while the broker is down; its offset, None if there is
+        no batch.  Without the index of its segment the next start checks that."""
+        directory = os.path.join(self.path, partition)
+        batches = []
+        for name in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+            if name.endswith(LOG_SUFFIX):
+                path = os.path.join(directory, name)
+                batches += [(path, *batch) for batch in _batches_of(_read(path) or b"")]
+        if not batches:
+            return None
+        path, offset, end = batches[min(int(share * len(batches)), len(batches) - 1)]
+        with open(path, "r+b") as file:
+            file.seek(end - 1)
+            (last,) = file.read(1)
+            file.seek(end - 1)
+            file.write(bytes([last ^ 1]))
+        with suppress(FileNotFoundError):
+            os.unlink(path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX)
+        return offset
+
+    def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], kept: float, *, leaves_hole: bool) -> str:
         """The first bytes after the recovery point are there."""
         holds_recovery_point = max((base for base in sizes if base <= log.recovery_point), default=min(sizes))
         unflushed = sorted(base for base in sizes if base >= holds_recovery_point)
         first = segment_file(log.directory, unflushed[0], LOG_SUFFIX)
         flushed_bytes = _position_of(first, log.recovery_point)
+        if leaves_hole and len(unflushed) > 1:
+            unflushed = unflushed[:1]
         left = flushed_bytes + int((sum(sizes[base] for base in unflushed) - flushed_bytes) * kept)
         cut = f"{log.topic_partition}:{left}"
         for base in unflushed:
@@ -98,6 +125,17 @@ def _read(path: str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def _batches_of(data: bytes) -> Iterator[tuple[int, int]]:
+    """(base offset, position of its end) of each whole batch."""
+    at = 0
+    while at + _HEADER <= len(data):
+        end = at + _HEADER + int.from_bytes(data[at + _SIZE_AT : at + _HEADER], "big")
+        if end > len(data):
+            return
+        yield int.from_bytes(data[at : at + _SIZE_AT], "big"), end
+        at = end
 
 
 def _position_of(path: str, offset: int) -> int:

@@ -338,6 +338,20 @@ class LoseStoreAnswer(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FlipBit(Event):
+    """On the disk of a broker that is down.  topic: of its first partition.  share: which batch of the log.  The index
+    of its segment goes too, so that the next start finds the damage."""
+
+    broker: int
+    topic: int
+    share: float
+
+    def __str__(self) -> str:
+        where = f"{self.share:.0%} into the log of t{self.topic}-0"
+        return f"a bit flips on the disk of broker {self.broker}, if it is down, {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What a history takes place in.
 
@@ -548,6 +562,8 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int, wei
         return LateRequests(at_ms, broker, random.choice([20, 300, 1000]), random.choice([1, 3, 6]))
     if kind is LoseStoreAnswer:
         return LoseStoreAnswer(at_ms, broker, random.choice([1, 1, 2, 3, 5]))
+    if kind is FlipBit:
+        return FlipBit(at_ms, broker, random.randrange(3), round(random.random(), 2))
     if kind is Crash:
         how = random.choice(["loses power", "is killed", "is killed", "stops", "stops"])
         down_ms, noticed_ms = random.choice([20, 300, 2500, 60_000]), random.choice([10, 200, 600])
@@ -593,6 +609,7 @@ _CONTROLLED_WEIGHTS: _Weights = [
     (LateRequests, 6),
     (LoseStoreAnswer, 3),
     (Crash, 7),
+    (FlipBit, 8),
     (Pause, 4),
     (Cut, 6),
     (Lose, 6),

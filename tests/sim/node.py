@@ -277,6 +277,9 @@ class NodeStateStore:
 class Node:
     """One life of a broker, from its start to its crash or clean stop."""
 
+    #: Of a member of a cluster: which boot of its machine this is.
+    boot_id: str | None = None
+
     def __init__(
         self,
         broker_id: int,
@@ -318,7 +321,9 @@ class Node:
                 start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
                 retention_check_ms=1000,
                 initial_task_delay_ms=500,
+                has_other_replicas=self.boot_id is not None,
             ),
+            boot_id=self.boot_id,
             time=time,
             random=Random(broker_id * 1_000_003 + broker_epoch),
             executors=inline,
