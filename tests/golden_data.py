@@ -66,6 +66,43 @@ def as_hex(data: bytes | None) -> str | None:
     return None if data is None else data.hex()
 
 
+#: What `kcore dump --json` calls the names of DumpLogSegments that are more than one word.
+_JSON_NAMES = {
+    "baseOffset": "base_offset",
+    "lastOffset": "last_offset",
+    "baseSequence": "base_sequence",
+    "lastSequence": "last_sequence",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "partitionLeaderEpoch": "partition_leader_epoch",
+    "isTransactional": "is_transactional",
+    "isControl": "is_control",
+    "deleteHorizonMs": "delete_horizon_ms",
+    "compresscodec": "compress_codec",
+    "isvalid": "is_valid",
+    "keySize": "key_size",
+    "valueSize": "value_size",
+    "headerKeys": "header_keys",
+    "endTxnMarker": "end_txn_marker",
+    "coordinatorEpoch": "coordinator_epoch",
+    "currentTxnFirstOffset": "current_txn_first_offset",
+    "lastTimestamp": "last_timestamp",
+    "firstSequence": "first_sequence",
+    "offsetDelta": "offset_delta",
+    "firstOffset": "first_offset",
+    "lastStableOffset": "last_stable_offset",
+}
+
+
+def with_json_names(described: Any) -> Any:
+    """What DumpLogSegments printed, under the names of `kcore dump --json`."""
+    if isinstance(described, list):
+        return [with_json_names(item) for item in described]
+    if isinstance(described, dict):
+        return {_JSON_NAMES.get(name, name): with_json_names(value) for name, value in described.items()}
+    return described
+
+
 def described_header(batch: Any, compression: str, is_valid: bool) -> dict[str, Any]:
     """A batch's header under the names that DumpLogSegments gives it: what "batches" has but for the records.
     batch: ours or the model's, which name all fields alike but for the codec."""

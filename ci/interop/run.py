@@ -86,12 +86,20 @@ def batches_of_kafka(output: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield file, fields | {"lastOffset": fields.pop("offset")}
 
 
+def kafka_name(name: str) -> str:
+    """As DumpLogSegments writes a name of `kcore dump --json`."""
+    if name in ("is_valid", "compress_codec"):
+        return name.replace("_", "")
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
 def batches_of_kcore(data: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """The same of `kcore dump --json`."""
     command = [sys.executable, "-m", "kcore.tools.main", "dump", "--json", str(data)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     for line in output.splitlines():
-        event = json.loads(line)
+        event = {kafka_name(name): value for name, value in json.loads(line).items()}
         if not event["file"].endswith(".log"):  # what waits for its deletion
             continue
         if event["type"] == "batch" and event["magic"] < 2:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -21,9 +23,38 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def json_line(event: dict[str, Any]) -> str:
-    """Byte strings become text where they are UTF-8, else {"hex": ...}."""
-    return json.dumps(event, default=_json_bytes, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
+def json_line(event: Mapping[str, Any]) -> str:
+    """An object on one line.  Its names are snake_case, whatever they are in the event; what comes from a record or
+    from settings of a topic keeps its own.  Byte strings become text where they are UTF-8, else {"hex": ...}."""
+    is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
+    return json.dumps(with_snake_case(event), default=_json_bytes, ensure_ascii=not is_utf8)
+
+
+#: Their values are not ours: a record, decoded or not, and the settings of a topic.
+_VERBATIM = frozenset({"key", "value", "headers", "config"})
+#: Lists of names of a batch or a record.
+_LISTS_OF_NAMES = frozenset({"batchFields", "recordFields"})
+#: Words that Kafka's DumpLogSegments writes as one.
+_WORDS = {"isvalid": "is_valid", "compresscodec": "compress_codec"}
+
+
+@cache
+def snake_case(name: str) -> str:
+    """ "baseOffset" becomes "base_offset"."""
+    return _WORDS.get(name) or re.sub("(?<!^)([A-Z])", r"_\1", name).lower()
+
+
+def with_snake_case(value: Any) -> Any:
+    """A copy of what json_line() prints."""
+    if isinstance(value, Mapping):
+        return {snake_case(name): _field_of(name, field) for name, field in value.items()}
+    return [*map(with_snake_case, value)] if isinstance(value, list | tuple) else value
+
+
+def _field_of(name: str, value: Any) -> Any:
+    if name in _VERBATIM:
+        return value
+    return [*map(snake_case, value)] if name in _LISTS_OF_NAMES else with_snake_case(value)
 
 
 def _json_bytes(data: bytes) -> str | dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kcore.common.progress import Progress
-from kcore.common.text import bytes_text, counted, json_line, plain_error
+from kcore.common.text import bytes_text, counted, json_line, plain_error, with_snake_case
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.replica_diff import PartitionDiff, compare, diff_event, paired_partitions
@@ -75,6 +75,7 @@ def _not_compared(a: str, b: str, error: Exception, as_json: bool) -> str:
 
 
 def _text(diff: PartitionDiff) -> Iterator[str]:
+    event = with_snake_case(diff_event(diff))
     yield f"A {diff.a}"
     yield f"B {diff.b}"
     yield from (f"  DAMAGE {text}" for text in diff.damages)
@@ -88,18 +89,18 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
         if tail is not None:
             records = counted(tail.records, "record")
             yield f"  only {name} has offsets {tail.first_offset} to {tail.last_offset}, {records}"
-    yield from (f"  {text}" for text in gap_texts(diff_event(diff)))
+    yield from (f"  {text}" for text in gap_texts(event))
     if not diff.equal:
         yield from _epochs_text(diff)
-    yield from (f"  note: {note}" for note in notes(diff_event(diff)))
+    yield from (f"  note: {note}" for note in notes(event))
     yield "  no difference" if diff.equal else "  different"
 
 
 def notes(event: Mapping[str, Any]) -> Iterator[str]:
-    """What a diff_event() lists that is no difference: retention or cleaning may do it in one of two replicas."""
-    for name in "AB":
-        if before := event[f"before{name}"]:
-            yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
+    """What a line of `kcore diff --json` lists that is no difference: what retention or cleaning may do."""
+    for name in "ab":
+        if before := event[f"before_{name}"]:
+            yield f"{name.upper()} starts earlier, it has offsets {before['first_offset']} to {before['last_offset']}"
     yield from _gap_texts(event, cleaned=True)
     if event["rewritten"]:
         batches = counted(event["rewritten"], "batch", "batches")
@@ -107,7 +108,7 @@ def notes(event: Mapping[str, Any]) -> Iterator[str]:
 
 
 def gap_texts(event: Mapping[str, Any]) -> Iterator[str]:
-    """The gaps of a diff_event() that are a difference: offsets that one side lacks between others."""
+    """The gaps of a line of `kcore diff --json` that are a difference: offsets that one side lacks between others."""
     return _gap_texts(event, cleaned=False)
 
 
@@ -116,7 +117,7 @@ def _gap_texts(event: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
     for gap in gaps[:10]:
         records = counted(gap["records"], "record")
         how = "as after cleaning" if cleaned else f"{records}: nothing shows that cleaning removed them"
-        yield f"{gap['missingIn'].upper()} lacks offsets {gap['firstOffset']} to {gap['lastOffset']}, {how}"
+        yield f"{gap['missing_in'].upper()} lacks offsets {gap['first_offset']} to {gap['last_offset']}, {how}"
     if len(gaps) > 10:
         yield f"and {len(gaps) - 10} more such gaps"
 

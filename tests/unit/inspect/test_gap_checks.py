@@ -74,7 +74,7 @@ def gaps_of(problems: list[dict]) -> list[tuple]:
     """(type, first offset, last offset) of the gaps; there must be nothing else but warnings, of missing indexes."""
     gaps = [problem for problem in problems if problem["kind"] == "gap"]
     assert {problem["type"] for problem in problems if problem not in gaps} <= {"warning"}, problems
-    return [(problem["type"], problem["offset"], problem["lastOffset"]) for problem in gaps]
+    return [(problem["type"], problem["offset"], problem["last_offset"]) for problem in gaps]
 
 
 @pytest.mark.parametrize("options", [(), ("--no-records",)])
@@ -98,7 +98,7 @@ def test_what_is_missing_between_two_batches_of_a_segment_is_a_gap(tmp_path, cap
             log.with_suffix(suffix).unlink(missing_ok=True)
         status, problems = verify(capsys, tmp_path / "data", "--no-records")
         assert status == 1
-        assert ("damage", *expected) in [(p["type"], p["offset"], p["lastOffset"]) for p in problems], problems
+        assert ("damage", *expected) in [(p["type"], p["offset"], p["last_offset"]) for p in problems], problems
         assert verify(capsys, log)[0] == 1
     # One that ends a segment and goes on in the next one is one gap.
     other = log.with_name(f"{40:020}.log")
@@ -167,7 +167,7 @@ def test_sequence_numbers_that_jump_over_a_gap_prove_that_records_are_missing(pr
     (log / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 44\n")
     _, problems = verify(capsys, log)
     (gap,) = [problem for problem in problems if problem["kind"]]
-    assert (gap["type"], gap["offset"], gap["lastOffset"]) == ("damage", 30, 43)
+    assert (gap["type"], gap["offset"], gap["last_offset"]) == ("damage", 30, 43)
     expected = {1: "producer 7 goes on with sequence 44 where 30 comes next"}.get(producers, "goes on with sequence")
     assert expected in gap["problem"]
 
@@ -256,7 +256,7 @@ def test_sequence_numbers_that_go_on_over_a_missing_segment_explain_nothing(tmp_
     log = without_segment(written(tmp_path / "data" / "t-0", batches, (2, 4)), 2)
     status, problems = verify(capsys, log)
     (gap,) = [problem for problem in problems if problem["kind"]]
-    assert (status, gap["type"], gap["offset"], gap["lastOffset"]) == (1, "damage", 2, 3)
+    assert (status, gap["type"], gap["offset"], gap["last_offset"]) == (1, "damage", 2, 3)
 
 
 def test_a_log_with_a_cleaner_checkpoint_may_have_gaps_up_to_that_offset(tmp_path, capsys):
@@ -283,7 +283,7 @@ def test_batches_with_fewer_records_than_offsets_show_that_a_log_was_compacted(t
     status, problems = verify(capsys, tmp_path / "data" / "t-0")
     assert status == 0
     (gap,) = [problem for problem in problems if problem["kind"]]
-    assert (gap["type"], gap["gaps"], gap["offset"], gap["lastOffset"]) == ("gap", 1, 40, 59)
+    assert (gap["type"], gap["gaps"], gap["offset"], gap["last_offset"]) == ("gap", 1, 40, 59)
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete", None])
@@ -359,7 +359,7 @@ def test_no_directory_of_kafkas_has_an_unexplained_gap_and_the_compacted_ones_ar
 def test_repair_reports_that_a_gap_cannot_be_repaired(tmp_path, capsys):
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     status, events = run_json(capsys, "repair", log, "--apply")
-    assert (status, events[-1]["beyondRepair"], events[-1]["actions"]) == (1, 1, 0)
+    assert (status, events[-1]["beyond_repair"], events[-1]["actions"]) == (1, 1, 0)
     assert gaps_of(events[:-1]) == [("damage", 40, 59)]
     assert main(["repair", str(log)]) == 1
     assert "cannot be repaired: " in (text := capsys.readouterr().out) and "nothing can be repaired" in text
@@ -379,7 +379,7 @@ def test_a_gap_above_a_cut_is_removed_with_the_batches_after_it(tmp_path, capsys
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     flip(log / LOG, 100)
     status, events = run_json(capsys, "repair", log, "--apply", "--output", tmp_path / "out")
-    assert (status, events[-1]["beyondRepair"], events[-1]["gapsLeft"]) == (0, 0, [])
+    assert (status, events[-1]["beyond_repair"], events[-1]["gaps_left"]) == (0, 0, [])
 
 
 def test_a_gap_that_keep_after_makes_stays_and_is_reported_by_verify(tmp_path, capsys):
@@ -388,8 +388,8 @@ def test_a_gap_that_keep_after_makes_stays_and_is_reported_by_verify(tmp_path, c
     flip(damaged, model.decode_batches(damaged.read_bytes())[2].position + 80)
     mended = tmp_path / "out"
     status, events = run_json(capsys, "repair", log, "--apply", "--salvage", "keep-after", "--output", mended)
-    assert (status, events[-1]["problemsLeft"]) == (0, [])
-    assert len(events[-1]["gapsLeft"]) == 1 and "gap: offsets 44..45: " in events[-1]["gapsLeft"][0]
+    assert (status, events[-1]["problems_left"]) == (0, [])
+    assert len(events[-1]["gaps_left"]) == 1 and "gap: offsets 44..45: " in events[-1]["gaps_left"][0]
     assert gaps_of(verify(capsys, mended)[1]) == [("damage", 44, 45)]
     status, events = run_json(capsys, "diff", log.parent, shutil.copytree(mended, tmp_path / "b" / "t-0").parent)
     assert status == 1
@@ -405,7 +405,7 @@ def test_a_gap_on_one_side_is_a_difference_unless_cleaning_explains_it(tmp_path,
     for one, other, side in ((a, b, "b"), (b, a, "a")):
         status, events = run_json(capsys, "diff", one, other)
         assert (status, events[0]["equal"]) == (1, False)
-        gap = {"missingIn": side, "firstOffset": 40, "lastOffset": 59, "records": 20, "cleaned": False}
+        gap = {"missing_in": side, "first_offset": 40, "last_offset": 59, "records": 20, "cleaned": False}
         assert events[0]["gaps"] == [gap]
         status, events = run_json(capsys, "diff", one, other, "--gaps-are-cleaning")
         assert (status, events[0]["equal"], events[0]["gaps"]) == (0, True, [gap | {"cleaned": True}])
@@ -431,8 +431,8 @@ def test_diff_prints_what_followers_would_truncate_also_where_a_gap_is_the_only_
         assert lines[at + 1] == "    epoch 0? the leader says (epoch 0, ends at 120): cut to 120"
         assert lines[at + 2] == "    the difference below that would stay: the epochs do not show it"
     _, events = run_json(capsys, "diff", a, b)
-    for name in ("ifAFollowsB", "ifBFollowsA"):
-        assert (events[0][name]["truncateTo"], events[0][name]["differenceStays"]) == (120, True)
+    for name in ("if_a_follows_b", "if_b_follows_a"):
+        assert (events[0][name]["truncate_to"], events[0][name]["difference_stays"]) == (120, True)
     # A gap that cleaning explains is printed too; the sides are equal, so neither would follow the other.
     assert main(["diff", str(a), str(b), "--gaps-are-cleaning"]) == 0
     text = capsys.readouterr().out
@@ -452,6 +452,6 @@ def test_what_differs_above_a_cut_does_not_stay(tmp_path, capsys):
     b = written(tmp_path / "b" / "t-0", [built(0), *(built(offset, epoch=1) for offset in (2, 6))])
     (b / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 2\n")
     _, events = run_json(capsys, "diff", a, b)
-    assert [gap["firstOffset"] for gap in events[0]["gaps"]] == [4]
-    cut = events[0]["ifAFollowsB"]
-    assert (cut["truncateTo"], cut["differenceStays"]) == (2, False)
+    assert [gap["first_offset"] for gap in events[0]["gaps"]] == [4]
+    cut = events[0]["if_a_follows_b"]
+    assert (cut["truncate_to"], cut["difference_stays"]) == (2, False)

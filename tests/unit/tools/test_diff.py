@@ -54,7 +54,7 @@ def test_a_copy_does_not_differ(partition, tmp_path, capsys):
     directory = golden_data.partition_dir(partition)
     status, report = compared(capsys, directory, shutil.copytree(directory, tmp_path / partition))
     assert (status, report["equal"], report["gaps"], report["rewritten"]) == (0, True, [], 0)
-    assert report["firstDifference"] is report["onlyA"] is report["onlyB"] is None
+    assert report["first_difference"] is report["only_a"] is report["only_b"] is None
 
 
 def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
@@ -66,38 +66,38 @@ def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
         path.unlink()
     status, report = compared(capsys, a, b)
     start = int(min(a.glob("*.log")).stem)
-    assert (status, report["equal"], report["start"], report["commonEnd"]) == (0, True, start, 200)
-    assert report["beforeB"] == {"firstOffset": 0, "lastOffset": start - 1, "records": start}
-    assert report["commonBytes"]["a"] == report["commonBytes"]["b"] > 0
+    assert (status, report["equal"], report["start"], report["common_end"]) == (0, True, start, 200)
+    assert report["before_b"] == {"first_offset": 0, "last_offset": start - 1, "records": start}
+    assert report["common_bytes"]["a"] == report["common_bytes"]["b"] > 0
 
 
 def test_a_replica_that_lags_lacks_the_end(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     b = replica(tmp_path / "b" / "t-0", plain(0, 60, 1))
     status, report = compared(capsys, a, b)
-    assert (status, report["commonEnd"], report["firstDifference"]) == (1, 60, None)
-    assert report["onlyA"] == {"firstOffset": 60, "lastOffset": 99, "records": 40}
-    assert report["onlyB"] is None
+    assert (status, report["common_end"], report["first_difference"]) == (1, 60, None)
+    assert report["only_a"] == {"first_offset": 60, "last_offset": 99, "records": 40}
+    assert report["only_b"] is None
     # The shorter log cuts nothing when it follows; the longer one cuts what the other does not have.
-    assert (report["ifBFollowsA"]["truncateTo"], report["ifBFollowsA"]["recordsLost"]) == (60, 0)
-    assert (report["ifAFollowsB"]["truncateTo"], report["ifAFollowsB"]["recordsLost"]) == (60, 40)
+    assert (report["if_b_follows_a"]["truncate_to"], report["if_b_follows_a"]["records_lost"]) == (60, 0)
+    assert (report["if_a_follows_b"]["truncate_to"], report["if_a_follows_b"]["records_lost"]) == (60, 40)
 
 
 def test_EPOCH_08_two_tails_are_explained_by_the_epochs_that_wrote_them(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", [*plain(0, 40, 1), *plain(40, 60, 2, "first")])
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 40, 1), *plain(40, 50, 3, "second")])
     status, report = compared(capsys, a, b)
-    assert (status, report["commonEnd"]) == (1, 40)
-    first = report["firstDifference"]
+    assert (status, report["common_end"]) == (1, 40)
+    first = report["first_difference"]
     assert first["offset"] == 40
-    assert (first["a"]["leaderEpoch"], first["b"]["leaderEpoch"]) == (2, 3)
+    assert (first["a"]["leader_epoch"], first["b"]["leader_epoch"]) == (2, 3)
     assert (first["a"]["record"]["value"], first["b"]["record"]["value"]) == ("first 40", "second 40")
-    assert first["batchFields"] == ["partitionLeaderEpoch", "size", "crc"]
-    assert first["recordFields"] == ["valueSize", "value"]
-    assert report["newerLeader"] == "b"
-    assert report["onlyA"] == {"firstOffset": 50, "lastOffset": 59, "records": 10}
-    assert (report["ifAFollowsB"]["truncateTo"], report["ifAFollowsB"]["recordsLost"]) == (40, 20)
-    assert not report["ifAFollowsB"]["differenceStays"]
+    assert first["batch_fields"] == ["partition_leader_epoch", "size", "crc"]
+    assert first["record_fields"] == ["value_size", "value"]
+    assert report["newer_leader"] == "b"
+    assert report["only_a"] == {"first_offset": 50, "last_offset": 59, "records": 10}
+    assert (report["if_a_follows_b"]["truncate_to"], report["if_a_follows_b"]["records_lost"]) == (40, 20)
+    assert not report["if_a_follows_b"]["difference_stays"]
     for side in (first["a"], first["b"]):
         data = Path(side["file"]).read_bytes()[side["position"] :]
         assert model.decode_batches(data)[0].base_offset == 40
@@ -107,9 +107,9 @@ def test_EPOCH_09_several_elections_take_several_questions(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", [*plain(0, 20, 1), *plain(20, 30, 3, "x"), *plain(30, 40, 5, "x")])
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 26, 2, "y"), *plain(26, 36, 6, "y")])
     _, report = compared(capsys, a, b)
-    assert report["firstDifference"]["offset"] == 20
-    truncation = report["ifAFollowsB"]
-    assert truncation["truncateTo"] == 20
+    assert report["first_difference"]["offset"] == 20
+    truncation = report["if_a_follows_b"]
+    assert truncation["truncate_to"] == 20
     assert len(truncation["steps"]) > 1
     assert main(["diff", str(a), str(b)]) == 1
     text = capsys.readouterr().out
@@ -123,8 +123,8 @@ def test_one_epoch_with_two_contents_is_reported_as_not_explained_by_elections(t
     a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 1, "w")])
     status, report = compared(capsys, a, b)
-    assert (status, report["firstDifference"]["offset"], report["newerLeader"]) == (1, 20, None)
-    assert report["ifAFollowsB"]["differenceStays"]
+    assert (status, report["first_difference"]["offset"], report["newer_leader"]) == (1, 20, None)
+    assert report["if_a_follows_b"]["difference_stays"]
     assert main(["diff", str(a), str(b)]) == 1
     assert "no election explains" in capsys.readouterr().out
 
@@ -133,9 +133,9 @@ def test_a_leader_epoch_alone_is_a_difference_though_no_crc_covers_it(tmp_path, 
     a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 2)])
     status, report = compared(capsys, a, b)
-    assert (status, report["firstDifference"]["offset"]) == (1, 20)
-    assert report["firstDifference"]["batchFields"] == ["partitionLeaderEpoch"]
-    assert report["firstDifference"]["recordFields"] == []
+    assert (status, report["first_difference"]["offset"]) == (1, 20)
+    assert report["first_difference"]["batch_fields"] == ["partition_leader_epoch"]
+    assert report["first_difference"]["record_fields"] == []
 
 
 def test_gaps_are_a_difference_and_when_cleaning_left_them_a_note(tmp_path, capsys):
@@ -146,8 +146,8 @@ def test_gaps_are_a_difference_and_when_cleaning_left_them_a_note(tmp_path, caps
         status, report = compared(capsys, a, b, *options)
         assert (status, report["equal"]) == (int(not cleaned), cleaned)
         assert report["gaps"] == [
-            {"missingIn": "b", "firstOffset": 10, "lastOffset": 13, "records": 4, "cleaned": cleaned},
-            {"missingIn": "b", "firstOffset": 40, "lastOffset": 41, "records": 2, "cleaned": cleaned},
+            {"missing_in": "b", "first_offset": 10, "last_offset": 13, "records": 4, "cleaned": cleaned},
+            {"missing_in": "b", "first_offset": 40, "last_offset": 41, "records": 2, "cleaned": cleaned},
         ]
 
 
@@ -172,7 +172,7 @@ def test_a_cleaned_and_an_uncleaned_log_of_kafka_hold_the_same(capsys, tmp_path)
     victim.write_bytes(content[: batches[1].position] + content[batches[2].position :])
     status, report = compared(capsys, directory, other)
     assert (status, report["equal"]) == (0, True)
-    assert [gap["missingIn"] for gap in report["gaps"]] == ["b"] * len(report["gaps"])
+    assert [gap["missing_in"] for gap in report["gaps"]] == ["b"] * len(report["gaps"])
     assert sum(gap["records"] for gap in report["gaps"]) == len(batches[1].records) > 0
 
 
@@ -225,13 +225,13 @@ def test_random_elections_diverge_where_the_model_does_and_the_truncation_makes_
     a = replica(tmp_path / "a" / "t-0", common + tails[0])
     b = replica(tmp_path / "b" / "t-0", common + tails[1])
     _, report = compared(capsys, a, b)
-    assert report["firstDifference"]["offset"] == end, f"seed={seed}"
-    follower, leader, key = (a, b, "ifAFollowsB") if report["newerLeader"] == "b" else (b, a, "ifBFollowsA")
+    assert report["first_difference"]["offset"] == end, f"seed={seed}"
+    follower, leader, key = (a, b, "if_a_follows_b") if report["newer_leader"] == "b" else (b, a, "if_b_follows_a")
     with open_log(follower, "a") as log:
-        log.truncate_to(report[key]["truncateTo"])
-    assert not report[key]["differenceStays"]
+        log.truncate_to(report[key]["truncate_to"])
+    assert not report[key]["difference_stays"]
     _, report = compared(capsys, follower, leader)
-    assert report["firstDifference"] is None, f"seed={seed}"
-    assert report["onlyA"] is None
+    assert report["first_difference"] is None, f"seed={seed}"
+    assert report["only_a"] is None
     entries = LeaderEpochCheckpointFile(str(follower / "leader-epoch-checkpoint")).read()
     assert all(entry.epoch == 1 for entry in entries)

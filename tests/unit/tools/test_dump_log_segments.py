@@ -37,14 +37,14 @@ def test_a_directory_shows_what_kafkas_own_dump_shows(partition, capsys):
         header, *rest = seen[file]
         assert header == {"type": "file", "file": str(directory / file), "kind": file[20:], "size": golden["size"]}
         if "entries" in golden:
-            assert [bare(event) for event in rest] == golden["entries"], file
+            assert [bare(event) for event in rest] == golden_data.with_json_names(golden["entries"]), file
         else:
             assert_batches_equal(rest, golden["batches"])
     text = golden_data.expected()["partitions"][partition]["leader_epoch_checkpoint"]
     if isinstance(text, str):
         entries = [tuple(map(int, line.split())) for line in text.splitlines()[2:]]
         shown = [bare(event) for event in seen["leader-epoch-checkpoint"][1:]]
-        assert [(entry["epoch"], entry["startOffset"]) for entry in shown] == entries
+        assert [(entry["epoch"], entry["start_offset"]) for entry in shown] == entries
 
 
 def assert_batches_equal(events: list[dict], golden: list[dict]) -> None:
@@ -52,24 +52,24 @@ def assert_batches_equal(events: list[dict], golden: list[dict]) -> None:
     for event in events:
         event = bare(event) | {"kind": event["type"]}
         if event.pop("kind") == "batch":
-            event[event.pop("timestampType")] = event.pop("maxTimestamp")
+            event[event.pop("timestamp_type")] = event.pop("max_timestamp")
             batches.append(event | {"records": []})
         else:
-            event[event.pop("timestampType")] = event.pop("timestamp")
+            event[event.pop("timestamp_type")] = event.pop("timestamp")
             for name in ("key", "value"):
                 event.pop(name, None)
-            event["headerKeys"] = "[" + ",".join(name for name, _ in event.pop("headers", [])) + "]"
+            event["header_keys"] = "[" + ",".join(name for name, _ in event.pop("headers", [])) + "]"
             batches[-1]["records"].append(event)
-    assert batches == golden
+    assert batches == golden_data.with_json_names(golden)
 
 
 @pytest.mark.parametrize("partition", [name for name in golden_data.partitions() if name.startswith("g-")])
 def test_records_have_the_bytes_kafkas_consumer_got(partition, capsys):
     golden = golden_data.expected()["partitions"][partition]["consumer"]["read_uncommitted"]
     _, events = dump(capsys, golden_data.partition_dir(partition), "--offsets", f"{golden['beginning_offset']}:")
-    records = [event for event in events if event["type"] == "record" and "endTxnMarker" not in event]
+    records = [event for event in events if event["type"] == "record" and "end_txn_marker" not in event]
     shown = [
-        [r["offset"], r["timestamp"], r["timestampType"], as_hex(r["key"]), as_hex(r["value"])]
+        [r["offset"], r["timestamp"], r["timestamp_type"], as_hex(r["key"]), as_hex(r["value"])]
         + [[[as_hex(name), as_hex(value)] for name, value in r["headers"]]]
         for r in records
     ]
@@ -95,8 +95,8 @@ def test_a_range_of_offsets_shows_just_those_records(option, first, end, capsys)
     _, events = dump(capsys, golden_data.partition_dir("g-zstd-0"), "--offsets", option)
     assert [event["offset"] for event in events if event["type"] == "record"] == list(range(first, end))
     for batch in (event for event in events if event["type"] == "batch"):
-        assert batch["lastOffset"] >= first
-        assert batch["baseOffset"] < end
+        assert batch["last_offset"] >= first
+        assert batch["base_offset"] < end
 
 
 def test_people_get_text_with_long_values_cut_short(capsys):
@@ -116,7 +116,7 @@ def test_damage_is_shown_between_the_batches_before_and_after_it(tmp_path, capsy
     log.write_bytes(data)
     status, events = dump(capsys, log, "--no-records")
     assert status == 1
-    shown = [event["baseOffset"] if event["type"] == "batch" else event["type"] for event in events]
+    shown = [event["base_offset"] if event["type"] == "batch" else event["type"] for event in events]
     expected = [batch["baseOffset"] for batch in golden]
     expected[3] = "damage"
     assert shown == ["file", *expected]
@@ -155,7 +155,7 @@ def test_a_batch_larger_than_the_read_buffer_is_shown(tmp_path, capsys):
     (tmp_path / "00000000000000000000.log").write_bytes(big + small)
     status, events = dump(capsys, tmp_path, "--no-records")
     assert status == 0
-    assert [(e["baseOffset"], e["size"]) for e in events if e["type"] == "batch"] == [(0, len(big)), (1, len(small))]
+    assert [(e["base_offset"], e["size"]) for e in events if e["type"] == "batch"] == [(0, len(big)), (1, len(small))]
 
 
 def test_records_that_cannot_be_parsed_under_a_right_crc_are_damage(tmp_path, capsys):
@@ -289,7 +289,7 @@ def test_files_that_a_cleaning_or_deletion_left_are_shown_with_their_mark(mark, 
     assert status == 0
     files = [event for event in events if event["type"] == "file"]
     assert sorted(event.get("mark", "") for event in files) == ["", "", mark, mark, mark]
-    shown = [event["baseOffset"] for event in events if event["type"] == "batch"]
+    shown = [event["base_offset"] for event in events if event["type"] == "batch"]
     assert shown == [batch["baseOffset"] for batch in golden_data.expected_file("g-none-0", LOG)["batches"]]
     (log,) = tmp_path.glob(f"*.log{mark}")
     assert dump(capsys, log, "--no-records")[1][1]["type"] == "batch"
@@ -302,7 +302,7 @@ def test_the_marker_of_a_clean_stop_has_the_broker_epoch(content, status, tmp_pa
     exit_status, events = dump(capsys, marker)
     assert exit_status == status
     entries = [bare(event) for event in events if event["type"] == "entry"]
-    assert entries == ([{"version": 0, "brokerEpoch": 7}] if len(content) > 1 else [])
+    assert entries == ([{"version": 0, "broker_epoch": 7}] if len(content) > 1 else [])
 
 
 def test_a_file_that_cannot_be_read_is_damage_and_the_rest_is_shown(tmp_path, capsys):

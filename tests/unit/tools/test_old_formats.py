@@ -29,10 +29,18 @@ def test_dump_shows_the_same_as_kafka(old, capsys):
     status, events = run_json(capsys, "dump", directory)
     assert status == 0
     batches = [event for event in events if event["type"] == "batch"]
-    names = {"compresscodec": "codec"}
+    names = {
+        "position": "position",
+        "last_offset": "lastOffset",
+        "magic": "magic",
+        "size": "size",
+        "compress_codec": "codec",
+        "timestamp_type": "timestampType",
+        "max_timestamp": "maxTimestamp",
+        "crc": "crc",
+    }
     for event, batch in zip(batches, golden, strict=True):
-        wanted = ("position", "lastOffset", "magic", "size", "compresscodec", "timestampType", "maxTimestamp", "crc")
-        assert {name: event[name] for name in wanted} == {name: batch[names.get(name, name)] for name in wanted}
+        assert {name: event[name] for name in names} == {name: batch[kafka] for name, kafka in names.items()}
     records = [event for event in events if event["type"] == "record"]
     shown = [[r["offset"], r["timestamp"], as_hex(r["key"]), as_hex(r["value"])] for r in records]
     assert shown == [record[:4] for batch in golden for record in batch["records"]]

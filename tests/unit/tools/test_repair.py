@@ -70,12 +70,12 @@ def test_a_plan_changes_nothing_and_names_what_would_go(data, capsys):
     assert contents(data) == before
     assert sorted(os.listdir(data.parent)) == ["data"]
     first, second = by_type(events, "loss")
-    assert (first["position"], first["firstOffset"], first["lastOffset"]) == (3541, 9, 48)
-    assert (second["position"], second["firstOffset"], second["lastOffset"]) == (0, 49, 95)
+    assert (first["position"], first["first_offset"], first["last_offset"]) == (3541, 9, 48)
+    assert (second["position"], second["first_offset"], second["last_offset"]) == (0, 49, 95)
     assert first["position"] + first["size"] == (data / "g-none-0" / LOG).stat().st_size
     golden = golden_data.expected_file("g-none-0", f"{49:020}.log")["batches"]
     assert (second["batches"], second["records"]) == (len(golden), sum(b["count"] for b in golden))
-    assert events[-1]["lostBytes"] == first["size"] + second["size"]
+    assert events[-1]["lost_bytes"] == first["size"] + second["size"]
     assert events[-1]["applied"] is False
 
 
@@ -94,11 +94,11 @@ def test_what_is_done_is_the_plan_and_nothing_else(salvage, in_place, data, caps
     status, done = run_json(capsys, "repair", data, *options, "--apply")
     assert status == 0
     assert done[:-1] == planned[:-1]
-    assert (done[-1]["applied"], done[-1]["problemsLeft"]) == (True, [])
+    assert (done[-1]["applied"], done[-1]["problems_left"]) == (True, [])
     result = data if in_place else Path(f"{data}.repaired")
     assert done[-1]["result"] == str(result)
     after = contents(result)
-    aside = {str(Path(name).relative_to(data)) for name in done[-1]["keptAside"]}
+    aside = {str(Path(name).relative_to(data)) for name in done[-1]["kept_aside"]}
     named = {str(Path(event["file"]).relative_to(data)): event for event in by_type(done, "action")}
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} - aside
     assert changed == set(named)
@@ -107,8 +107,8 @@ def test_what_is_done_is_the_plan_and_nothing_else(salvage, in_place, data, caps
         assert (name in before) is (action["action"] != "create")
         if action["action"] in ("cut", "drop"):
             assert after[name] == b"".join(before[name][start:end] for start, end in action["keep"])
-        if action["newSize"] is not None:
-            assert len(after[name]) == action["newSize"]
+        if action["new_size"] is not None:
+            assert len(after[name]) == action["new_size"]
     assert not in_place or aside
     if not in_place:
         assert contents(data) == before
@@ -189,17 +189,17 @@ def test_a_plan_counts_each_loss_by_its_kind_and_names_a_salvage_that_keeps_more
         "11 files change; lost: 82 records in 24 batches (28447 bytes) and 591 bytes that cannot"
     )
     _, events = run_json(capsys, "repair", data)
-    assert events[-1]["otherSalvage"] == {"salvage": "keep-after", "batches": 24, "records": 82, "bytes": 28447}
-    assert (events[-1]["unreadableBytes"], events[-1]["lostBytes"]) == (591, 28447 + 591)
-    assert [loss["unreadableBytes"] for loss in by_type(events, "loss")] == [591, 0]
+    assert events[-1]["other_salvage"] == {"salvage": "keep-after", "batches": 24, "records": 82, "bytes": 28447}
+    assert (events[-1]["unreadable_bytes"], events[-1]["lost_bytes"]) == (591, 28447 + 591)
+    assert [loss["unreadable_bytes"] for loss in by_type(events, "loss")] == [591, 0]
     _, events = run_json(capsys, "repair", data, "--salvage", "keep-after")
-    assert events[-1]["otherSalvage"] is None
+    assert events[-1]["other_salvage"] is None
     # Where nothing valid is after the damage both keep the same.
     shutil.copy(golden_data.partition_dir("g-none-0") / LOG, directory / LOG)
     last = directory / f"{49:020}.log"
     last.write_bytes(last.read_bytes()[:-1])
     _, events = run_json(capsys, "repair", data)
-    assert events[-1]["otherSalvage"] is None and len(by_type(events, "loss")) == 1
+    assert events[-1]["other_salvage"] is None and len(by_type(events, "loss")) == 1
 
 
 def test_a_plan_names_a_directory_once_and_its_files_below_it(data, capsys):
@@ -272,7 +272,7 @@ def test_a_torn_end_is_cut_and_all_before_it_stays(data, capsys):
     status, events = run_json(capsys, "repair", data / "g-none-0", "--apply", "--output", data.parent / "out")
     assert status == 0
     (loss,) = by_type(events, "loss")
-    assert (loss["size"], loss["firstOffset"], loss["records"]) == (70, 96, 0)
+    assert (loss["size"], loss["first_offset"], loss["records"]) == (70, 96, 0)
     assert (data.parent / "out" / log.name).read_bytes() == content
 
 
@@ -280,7 +280,7 @@ def test_damage_that_cannot_be_repaired_is_kept_and_reported(data, capsys):
     (data / "meta.properties").write_bytes(b"\xff")
     status, events = run_json(capsys, "repair", data, "--apply")
     assert status == 1
-    assert events[-1]["beyondRepair"] == 1
+    assert events[-1]["beyond_repair"] == 1
     assert [event["file"] for event in by_type(events, "damage")] == [str(data / "meta.properties")]
 
 
@@ -414,12 +414,12 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     result = Path(events[-1]["result"] or data)
     note = f"seed={seed} {json.dumps(events, indent=1)}"
     # A gap that was there before, or that damage pretends, is in no file here.
-    assert status == (1 if events[-1]["beyondRepair"] else 0), note
+    assert status == (1 if events[-1]["beyond_repair"] else 0), note
     assert_sound_but_for_gaps(capsys, result, note)
     left = offsets_in(result / "t-0")
     # (A base offset that damage made higher, with nothing to hold it against, is a new offset: docs/tools.md.)
     lost = offsets - left
-    losses = [(e["firstOffset"], e["lastOffset"]) for e in by_type(events, "loss")]
+    losses = [(e["first_offset"], e["last_offset"]) for e in by_type(events, "loss")]
     unnamed = {o for o in lost if not any(first <= o and (last is None or o <= last) for first, last in losses)}
     if left <= offsets:
         assert not unnamed, note
@@ -432,7 +432,7 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
 def test_a_damaged_kraft_snapshot_is_reported_and_kept(data, capsys):
     flip(data / "bootstrap.checkpoint", 70)
     status, events = run_json(capsys, "repair", data, "--apply")
-    assert (status, events[-1]["beyondRepair"]) == (1, 1)
+    assert (status, events[-1]["beyond_repair"]) == (1, 1)
     assert by_type(events, "damage")[0]["file"] == str(data / "bootstrap.checkpoint")
 
 
@@ -470,7 +470,7 @@ def test_no_mess_makes_a_command_fail_and_a_mended_copy_of_it_verifies_and_opens
     status, events = run_json(capsys, "repair", data, "--apply", "--salvage", salvage, "--output", tmp_path / "out")
     if not by_type(events, "action"):
         shutil.copytree(data, tmp_path / "out")
-    assert status == (1 if events[-1]["beyondRepair"] else 0), json.dumps(events, indent=1)
+    assert status == (1 if events[-1]["beyond_repair"] else 0), json.dumps(events, indent=1)
     assert_sound_but_for_gaps(capsys, tmp_path / "out")
     for partition in (path for path in (tmp_path / "out").iterdir() if path.is_dir() and list(path.glob("*.log"))):
         with open_log(partition) as log:

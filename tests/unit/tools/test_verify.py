@@ -689,7 +689,7 @@ def test_a_segment_that_is_about_to_replace_others_is_checked_too(data, capsys):
     assert status == 1
     assert [(p["type"], p["file"]) for p in problems] == [("warning", str(swap)), ("damage", str(swap))]
     status, events = run_json(capsys, "repair", data)
-    assert (status, events[-1]["beyondRepair"]) == (1, 1)
+    assert (status, events[-1]["beyond_repair"]) == (1, 1)
 
 
 def test_the_rows_of_a_segment_are_those_of_its_batches_whatever_sizes_they_have(tmp_path):

@@ -67,7 +67,7 @@ def test_repair_makes_an_index_anew_and_keeps_what_was_there(name, kind, in_plac
     assert status == 0, events
     assert run_json(capsys, "verify", events[-1]["result"])[0] == 0
     if in_place:
-        assert events[-1]["keptAside"] == [f"{bad}.repair-cut"]
+        assert events[-1]["kept_aside"] == [f"{bad}.repair-cut"]
         assert os.path.lexists(f"{bad}.repair-cut")
         assert kind != "directory" or (bad.with_name(f"{name}.repair-cut") / "dear").exists()
 
@@ -110,7 +110,7 @@ def test_repair_of_a_log_that_cannot_be_opened_reports_it_and_mends_the_others(k
     before = contents(data / "g-lz4-0")
     status, events = run_json(capsys, "repair", data, "--apply", *(["--in-place"] if in_place else []))
     assert status == 1
-    assert events[-1]["beyondRepair"] == 1
+    assert events[-1]["beyond_repair"] == 1
     assert str(bad) in paths_of(events, "damage")
     assert {event["file"] for event in events if event["type"] == "action"} == {
         str(data / "g-txn-zstd-0" / LOG.replace(".log", ".index"))
@@ -145,10 +145,10 @@ def test_a_partition_directory_that_is_a_link_to_nowhere_is_named(kind, data, ca
     assert main(["dump", "--format", "arrow", "-o", str(data.parent / "none"), str(lone)]) == 1
     assert f"{lone / 'a-0'}: cannot be read: " in capsys.readouterr().err
     status, events = run_json(capsys, "repair", data)
-    assert (status, events[-1]["beyondRepair"]) == (1, 1)
+    assert (status, events[-1]["beyond_repair"]) == (1, 1)
     (data / "g-txn-zstd-0" / INDEXES[0]).unlink()
     status, events = run_json(capsys, "repair", data, "--apply")
-    assert (status, events[-1]["actions"], events[-1]["beyondRepair"]) == (1, 1, 1)
+    assert (status, events[-1]["actions"], events[-1]["beyond_repair"]) == (1, 1, 1)
     assert os.path.islink(os.path.join(events[-1]["result"], "a-0"))
     status, events = run_json(capsys, "diff", data, data)
     assert {os.path.basename(event["a"]): event["equal"] for event in events[:-1]} == {
@@ -248,7 +248,7 @@ def test_what_repair_keeps_aside_of_a_sparse_log_is_sparse_too(tmp_path, capsys)
     status, events = run_json(capsys, "repair", path, "--apply", "--in-place")
     assert status == 0
     assert file.read_bytes() == sound
-    (aside,) = (Path(name) for name in events[-1]["keptAside"] if LOG in name)
+    (aside,) = (Path(name) for name in events[-1]["kept_aside"] if LOG in name)
     assert aside.stat().st_size == (1 << 40) - len(sound)
     assert aside.stat().st_blocks * 512 < 1 << 20
     with aside.open("rb") as kept:

@@ -1,0 +1,129 @@
+"""The names in what --json prints are snake_case, in every command."""
+
+import argparse
+import json
+import re
+import shutil
+
+import pytest
+
+import kcore
+from kcore.common.text import json_line
+from kcore.tools.main import main, whole_parser
+from tests import golden_data
+from tests.unit.tools.command import LOG, flip
+from tests.unit.tools.test_groups import commit, coordinator
+
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+#: What is below them is a record's or a topic's own.
+NOT_OURS = {"key", "value", "headers", "config"}
+#: Their names are those of Kafka's MBeans and of their attributes.
+METRICS = "metrics"
+
+#: command -> the arguments with which it is run here.  {data} and {other} are data directories, {damaged} one of these
+#: with a wrong byte, {servers} a running broker, {empty} nothing yet.
+COMMANDS = {
+    "dump": ["{damaged}"],
+    "verify": ["{damaged}"],
+    "diff": ["{data}", "{damaged}"],
+    "repair": ["{damaged}"],
+    "reindex": ["{data}", "--check"],
+    "explain isr": ["orders", "--bootstrap", "{servers}"],
+    "explain fetch": ["orders", "--bootstrap", "{servers}"],
+    "cluster": ["--bootstrap", "{servers}"],
+    "topics list": ["--internal", "--bootstrap", "{servers}"],
+    "topics describe": ["--bootstrap", "{servers}"],
+    "topics create": ["other", "--bootstrap", "{servers}"],
+    "topics alter": ["orders", "--config", "retention.ms=60000", "--bootstrap", "{servers}"],
+    "topics delete": ["old", "--bootstrap", "{servers}"],
+    "groups list": ["--bootstrap", "{servers}"],
+    "groups describe": ["--bootstrap", "{servers}"],
+    "groups delete": ["g", "--bootstrap", "{servers}"],
+    "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
+    "elect": ["orders", "--bootstrap", "{servers}"],
+    "mirror": ["{servers}", "orders", "{empty}"],
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("json")
+    data, damaged = directory / "data", directory / "damaged"
+    for copy in (data, damaged):
+        shutil.copytree(golden_data.data_dir(), copy)
+    flip(damaged / "g-none-0" / LOG, 3541 + 20)
+    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+        for topic in ("old", "orders"):
+            cluster.create_topic(topic)
+        with coordinator(cluster, "g") as (client, _):
+            commit(client, "g", {("orders", 0): 0})
+        yield {
+            "data": data,
+            "damaged": damaged,
+            "empty": directory / "empty",
+            "servers": cluster.bootstrap_servers,
+        }
+
+
+def commands_with_json(parser, words=()):
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, subparser in action.choices.items():
+                yield from commands_with_json(subparser, (*words, name))
+        elif "--json" in action.option_strings:
+            yield " ".join(words)
+
+
+def names_of(value):
+    if isinstance(value, dict):
+        for name, field in value.items():
+            yield name
+            if name not in NOT_OURS:
+                yield from names_of(field)
+    elif isinstance(value, list):
+        for item in value:
+            yield from names_of(item)
+
+
+def test_each_command_with_json_is_in_the_table():
+    # Those of Spark print through json_line() too; tests/unit/tools/test_spark_command.py reads them.
+    found = {name for name in commands_with_json(whole_parser()) if not name.startswith("spark ")}
+    assert found == COMMANDS.keys() | {METRICS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_names_are_snake_case(command, places, capsys):
+    words = [word.format(**places) for word in COMMANDS[command]]
+    assert main([*command.split(), "--json", *words]) in (0, 1)
+    out = capsys.readouterr().out
+    objects = [json.loads(out)] if command.startswith("explain") else [*map(json.loads, out.splitlines())]
+    names = {name for shown in objects for name in names_of(shown)}
+    assert names
+    assert {name for name in names if not SNAKE_CASE.fullmatch(name)} == set()
+
+
+def test_what_a_record_or_a_topics_settings_have_keeps_its_names():
+    event = {
+        "keySize": 1,
+        "key": {"groupId": 1},
+        "value": {"data": {"leaderEpoch": 2}},
+        "headers": [["aName", b"\xff"]],
+        "config": {"myPlugin.x": "1"},
+        "steps": [{"endOffset": 3, "ifAFollowsB": None}],
+        "batchFields": ["partitionLeaderEpoch", "crc"],
+    }
+    assert json.loads(json_line(event)) == {
+        "key_size": 1,
+        "key": {"groupId": 1},
+        "value": {"data": {"leaderEpoch": 2}},
+        "headers": [["aName", {"hex": "ff"}]],
+        "config": {"myPlugin.x": "1"},
+        "steps": [{"end_offset": 3, "if_a_follows_b": None}],
+        "batch_fields": ["partition_leader_epoch", "crc"],
+    }
+
+
+def test_the_attributes_of_a_metric_keep_kafkas_names(places, capsys):
+    assert main(["metrics", "--json", "--match", "BytesInPerSec", "--bootstrap", places["servers"]]) == 0
+    metrics = json.loads(capsys.readouterr().out)
+    assert metrics["kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec"].keys() == {"Count", "MeanRate"}
