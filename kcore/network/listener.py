@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -41,10 +42,13 @@ class KafkaPrincipal(NamedTuple):
 ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 
 
-class ConnectionContext(NamedTuple):
-    """What all requests of a connection have in common.  client_address: without the port."""
+@dataclass(slots=True)
+class ConnectionContext:
+    """What all requests of a connection have in common.  client_address: without the port.  client_software: name and
+    version that the client has given (KIP-511)."""
 
     listener_name: str
     security_protocol: SecurityProtocol
     principal: KafkaPrincipal
     client_address: str
+    client_software: str = ""

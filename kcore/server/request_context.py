@@ -93,6 +93,11 @@ class RequestContext:
         return self.request.connection.context.client_address
 
     @property
+    def client_software(self) -> str:
+        """The name and version of the client's library; empty where it has not given them."""
+        return self.request.connection.context.client_software
+
+    @property
     def listener_name(self) -> str:
         """The name of the listener that the client connected to."""
         return self.request.connection.context.listener_name

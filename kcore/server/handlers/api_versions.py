@@ -26,6 +26,8 @@ class Handler:
         ):
             context.respond(ApiVersionsResponse(error_code=InvalidRequest.code))
             return
+        software = f"{body.client_software_name} {body.client_software_version}".strip()
+        context.request.connection.context.client_software = software
         context.respond(self._response)
 
     def error_response(self, body: ApiVersionsRequest, error_code: int, version: int) -> ApiVersionsResponse:
