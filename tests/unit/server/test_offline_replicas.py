@@ -148,6 +148,12 @@ def is_offline(cluster, broker_id, tp):
     return all(broker_id in broker.metadata_cache.offline(tp) for broker in cluster.brokers.values())
 
 
+def leads(cluster, broker_id, tp):
+    """Whether the broker knows that it leads."""
+    hosted = cluster.brokers[broker_id].replica_manager.get_partition(tp)
+    return isinstance(hosted, Partition) and hosted.is_leader
+
+
 def retry_until(cluster, broker_id, condition):
     """The retries of a broker come more often here."""
 
@@ -195,6 +201,7 @@ def test_a_partition_whose_only_replica_could_not_be_made_gets_its_leader_once_t
     (only,) = cluster.isr("alone")
     file.clear_faults()
     retry_until(cluster, only, lambda: cluster.leader("alone") == only)
+    await_true(lambda: leads(cluster, only, TopicPartition("alone", 0)))
     cluster.brokers[only].produce("alone", b"x")
 
 

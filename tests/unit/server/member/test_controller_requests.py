@@ -488,6 +488,17 @@ def test_the_controller_is_notified_when_a_log_can_be_made_that_a_full_disk_had_
         assert broker.produce("t", b"x", partition=0).offset == 0
 
 
+def test_no_log_is_made_of_a_replica_that_was_to_be_deleted_while_its_disk_was_full(tmp_path, store):
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        file.fail_next("mkdir", errno.ENOSPC, under=str(tmp_path / "t-0"), times=-1)
+        controller.leader_and_isr({"t": [controller.state()]}, topic_ids={"t": TOPIC_ID})
+        controller.stop_replica("t", 0, delete=True)  # the metadata without it are still to come
+        file.clear_faults()
+        broker.cluster_member.offline_replicas.retry()
+        assert broker.replica_manager.log_manager.get_log(T0) is None
+
+
 def test_a_broker_whose_disk_is_full_asks_for_another_leader_in_its_next_session_too(
     tmp_path, tree, store, monkeypatch
 ):
