@@ -45,6 +45,7 @@ bench: dev  ## the table of docs/performance.md, for this machine
 
 bench-peers: dev  ## beside Apache Kafka's broker, classes, Spark connector, three replicas, fail-over (Java, Maven)
 	$(PY) bench/peers/run.py
+	$(PY) bench/peers/large_requests.py
 	$(PY) bench/peers/storage.py $(STORAGE)
 	$(PY) bench/peers/spark.py $(SPARK)
 	$(PY) bench/peers/replicate.py

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from bench.peers import backed_pages, failover, spark, storage, storage_cases, storage_data
+import kcore
+from bench.peers import backed_pages, failover, large_requests, spark, storage, storage_cases, storage_data
+from bench.replication_client import produce
 from bench.tables import markdown_table
 
 MIB = storage_data.MIB
@@ -210,3 +212,26 @@ def test_as_many_pages_are_freed_as_are_taken_and_none_is_held_at_the_end(tmp_pa
     pages.hold()
     pages.close()
     assert pages.held_bytes == 0 and not list(tmp_path.iterdir())
+
+
+def test_large_fetches_read_what_is_stored_again_and_again_and_a_short_answer_is_an_error():
+    with kcore.Broker() as broker:
+        broker.create_topic("fetched", 2)
+        leaders = dict.fromkeys(range(2), ("127.0.0.1", broker.port))
+        produce(leaders, "fetched", large_requests.BATCH, 4 * MIB)
+        assert large_requests.fetch(leaders, "fetched", 2 * MIB, 10 * MIB) > 0
+        assert broker.metrics()["kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec"]["Count"] == 10 * MIB
+        with pytest.raises(OSError, match="to a fetch of 1 MiB"):
+            large_requests.fetch(leaders, "fetched", 3 * MIB, 10 * MIB)
+
+
+def test_the_table_of_large_requests_has_the_ratios_of_neighbouring_rounds():
+    sides = []
+    for cpu in ([0.2, 0.4, 2.0], [0.1, 0.2, 1.0]):
+        side = object.__new__(large_requests.Side)
+        side.name, side.measured = "the other", {large_requests.ROWS[0]: [(each, 100.0) for each in cpu]}
+        sides.append(side)
+    expected = ["fetch 1 MiB, 1 connection", "0.400", "225%", "100", "2.00x", "1.00x"]
+    assert large_requests.figures(large_requests.ROWS[0], *sides) == expected
+    last_line = large_requests.table([expected], sides[1]).splitlines()[-1]
+    assert [cell.strip() for cell in last_line.split("|")[1:-1]] == expected
