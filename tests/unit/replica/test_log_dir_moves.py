@@ -282,11 +282,26 @@ def test_DIR_07_RFT_15_a_completed_truncation_of_the_current_log_cuts_the_future
     assert moves.states()[TP].phase is Phase.FETCHING
     logs.truncate_to(TP, 1, True)
     assert moves.states()[TP].phase is Phase.TRUNCATING
+    assert moves.states()[TP].fetch_offset == 1
     moves.partition().log.append_as_follower(follower_batch(1, b"B", epoch=1))
     moves.step()
     assert values(moves.partition().future_log)[:1] == [b"a"]
     moves.finish()
     assert values(moves.partition().log) == [b"a", b"B"]
+
+
+def test_DIR_07_a_future_log_that_ends_below_the_truncation_goes_on_at_its_own_end(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c", b"d"):
+        moves.node.produce(batch(value), acks=1)
+    moves.node.become(update(TP, leader=1, epoch=1, isr=(1, 0)))
+    moves.alter()
+    while moves.partition().future_log.log_end_offset < 2:
+        moves.step()
+    moves.manager.mark_for_truncation(TP, 3)
+    assert (moves.states()[TP].phase, moves.states()[TP].fetch_offset) == (Phase.TRUNCATING, 2)
+    moves.finish()
+    assert values(moves.partition().log) == [b"a", b"b", b"c", b"d"]
 
 
 def follower_batch(base_offset, *contents, epoch):

@@ -34,6 +34,37 @@ def test_RM_26_a_restarted_leader_starts_from_the_checkpoint_and_alone_in_the_is
     node.shutdown()
 
 
+@pytest.mark.parametrize("checkpoint, expected", [(None, 1), (0, 1), (2, 2), (99, 3)])
+def test_RM_26_the_high_watermark_of_the_checkpoint_is_brought_between_log_start_and_log_end(
+    tmp_path, checkpoint, expected
+):
+    node = Node(tmp_path)
+    node.lead()
+    node.produce(batch(b"a", b"b", b"c"))
+    node.replica_manager.get_partition(TP).log.maybe_increment_log_start_offset(1)
+    node.shutdown()
+    path = tmp_path / "replication-offset-checkpoint"
+    assert path.read_text().endswith(f"{TP.topic} {TP.partition} 3\n")
+    path.write_text("0\n0\n" if checkpoint is None else f"0\n1\n{TP.topic} {TP.partition} {checkpoint}\n")
+    node = Node(tmp_path)
+    log = node.log_manager.get_log(TP)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (1, expected, 3)
+    # A member of a larger ISR, which decides alone about no record.
+    assert node.lead(epoch=1, isr=(0, 1)).log.high_watermark == expected
+    node.shutdown()
+
+
+def test_RM_26_without_a_checkpoint_the_high_watermark_is_0(tmp_path):
+    node = Node(tmp_path)
+    node.lead()
+    node.produce(batch(b"a", b"b", b"c"))
+    node.shutdown()
+    (tmp_path / "replication-offset-checkpoint").unlink()
+    node = Node(tmp_path)
+    assert node.log_manager.get_log(TP).high_watermark == 0
+    node.shutdown()
+
+
 def test_RM_10_the_high_watermark_checkpoint_task_starts_once(node):
     tasks = []
     schedule = node.scheduler.schedule
