@@ -96,7 +96,10 @@ class _ServedCluster:
         if not args.data:
             raise UsageError("which directory? Give --data DIR: broker N has DIR/N")
         if meta_properties.read(args.data) is not None:
-            raise UsageError(f"{args.data} is the data directory of one broker: give another one for a cluster")
+            other = shlex.quote(f"{args.data.rstrip('/')}-cluster")
+            raise UsageError(
+                f"{args.data} is the data directory of one broker: give a cluster one of its own, as --data {other}"
+            )
         settings = {
             **cluster_settings(args.brokers),
             "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,

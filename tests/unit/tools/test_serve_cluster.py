@@ -161,7 +161,7 @@ def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp
         ([], "Give --data DIR"),
         (["--data", "c", "-o", "log.dirs=/x"], "log.dirs is not the same for all brokers"),
         (["--data", "c", "-o", "listeners=A://b:1"], "listeners is not the same for all brokers"),
-        (["--data", "lone"], "the data directory of one broker"),
+        (["--data", "lone"], "give a cluster one of its own, as --data lone-cluster"),
     ],
 )
 def test_what_cannot_be_the_same_for_all_brokers_is_refused(tmp_path, monkeypatch, capsys, arguments, reason):
