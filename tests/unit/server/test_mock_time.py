@@ -7,6 +7,7 @@ import pytest
 
 import kcore
 from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME
 from kcore.protocol.messages import fetch as f
 from kcore.testing import MockTime
 from tests.unit.server.client import Client
@@ -164,3 +165,15 @@ def test_the_clock_does_not_go_back():
     with pytest.raises(ValueError, match="ms -500"):
         time.sleep(-500)
     assert time.milliseconds() == 1000
+
+
+def test_without_a_time_of_its_own_the_clock_begins_now_so_that_what_clients_write_expires():
+    before_ms = SYSTEM_TIME.milliseconds()
+    clock = MockTime()
+    assert before_ms <= clock.milliseconds() <= SYSTEM_TIME.milliseconds()
+    assert MockTime(5).milliseconds() == 5
+    with kcore.Broker(time=clock) as broker:
+        broker.create_topic("orders", retention_ms=86_400_000)
+        broker.produce("orders", "of a client", timestamp=SYSTEM_TIME.milliseconds())
+        clock.sleep(2 * 86_400_000)
+        assert list(broker.consume("orders")) == []
