@@ -58,11 +58,14 @@ def plot(runs: Sequence[LoadRun], path: str | os.PathLike[str]) -> None:
 
 
 def _throughput(axes: Axes, runs: Sequence[LoadRun]) -> None:
-    """MB/s, beside it what as many times the fewest tasks would make; records on the right."""
+    """MB/s, beside it what as many times the fewest tasks would make, and at each point how much of a core a task had:
+    more tasks only seem better than proportional where each had more of it.  Records on the right."""
     ordered = sorted(runs, key=lambda run: run.tasks)
     tasks = [run.tasks for run in ordered]
     rates = [run.rate("bytes") / 1e6 for run in ordered]
-    axes.plot(tasks, rates, "o-", label="MB/s")
+    axes.plot(tasks, rates, "o-", label="MB/s, and each task's share of a core")
+    for run, rate in zip(ordered, rates, strict=True):
+        axes.annotate(f"{run.cpu_share:.0%}", (run.tasks, rate), xytext=(4, -12), textcoords="offset points")
     if len(set(tasks)) > 1:
         axes.plot(tasks, [rates[0] * count / tasks[0] for count in tasks], ":", color="gray", label="in proportion")
         axes.legend()

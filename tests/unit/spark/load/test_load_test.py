@@ -227,6 +227,21 @@ def test_while_it_waits_it_prints_the_elapsed_time(monkeypatch):
     assert re.match(r"load append, 1 task: \d+ of 14 s\n", output.getvalue())
 
 
+def test_work_that_takes_longer_than_expected_is_not_shown_as_more_than_all(monkeypatch):
+    monkeypatch.setattr(load_test, "_TICK_S", 0.01)
+    monkeypatch.setattr(load_test.Progress, "_LINE_SECONDS", 0.0)
+    output, started = io.StringIO(), time.monotonic()
+
+    def collect():
+        while time.monotonic() < started + 2.1 or output.getvalue().count("\n") < 3:
+            time.sleep(0.01)
+        return []
+
+    load_test._wait_for(collect, "append", 1.0, output)
+    shown = [tuple(map(int, re.findall(r": (\d+) of (\d+) s", line)[0])) for line in output.getvalue().splitlines()]
+    assert max(done for done, _ in shown) == 1 and {expected for _, expected in shown} == {1}
+
+
 @pytest.mark.parametrize("error", [OSError("gone"), TimeoutError("of the work's own")])
 def test_what_the_work_raises_is_raised(error):
     def collect():

@@ -25,6 +25,9 @@ def run_of(tasks, records=1000):
                 "task": task,
                 "mode": "append",
                 "host": "worker",
+                "start_ns": 5 * SECOND,
+                "stop_ns": 7 * SECOND,
+                "cpu_s": 1.0 / tasks,
                 "window_start_ns": 5 * SECOND,
                 "window_stop_ns": 7 * SECOND,
                 "operations": records,
@@ -69,7 +72,7 @@ def test_an_svg_shows_both_plots_and_a_curve_for_each_number_of_tasks(tmp_path):
     plot(SWEEP, tmp_path / "load.SVG")
     text = (tmp_path / "load.SVG").read_text()
     assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
-    for words in ("throughput", "latency", "tasks: 1", "tasks: 4", "append on local[4]", "99.9"):
+    for words in ("throughput", "latency", "tasks: 1", "tasks: 4", "append on local[4]", "99.9", "50%", "25%", "12%"):
         assert words in text  # as comments beside the glyphs
 
 
