@@ -181,17 +181,25 @@ def test_a_log_that_is_cut_is_corrected_too(salvage, in_place, sound, tmp_path):
     assert not [problem for problem in problems_of(result) if not problem.gaps]
 
 
-def test_where_a_gap_makes_another_base_offset_possible_none_is_taken_for_certain(tmp_path):
-    """Batches at 0..9, 15..19 and 31..35; the third moves to 15, as if the second one had moved from 10."""
+@pytest.mark.parametrize(
+    "batches, moved, bit",
+    [
+        # The third batch moves to 15, as if the second one had moved from 10.
+        ([(0, 10), (15, 5), (31, 5), (40, 1)], 2, 4),
+        # The first one moves to 32, as if the second one had moved from 37.
+        ([(0, 5), (20, 5), (42, 5), (47, 1)], 0, 5),
+    ],
+)
+def test_where_a_gap_makes_another_base_offset_possible_none_is_taken_for_certain(tmp_path, batches, moved, bit):
     data = tmp_path / "data"
     data.mkdir()
     with open_log(str(data / "orders-0"), "a") as log:
-        for offset, count in ((0, 10), (15, 5), (31, 5), (40, 1)):
+        for offset, count in batches:
             log.append_as_follower(bytes(old_batch(count, base_offset=offset, leader_epoch=0)))
-    flip(places(data)[2], 7, 4)
+    flip(places(data)[moved], 7, bit)
     (problem,) = (problem for problem in verify(str(data), compacted=True) if problem.path.endswith(".log"))
     assert "only" not in problem.text
-    assert not any(plan.actions and action.corrections for plan in plan_repair(str(data)) for action in plan.actions)
+    assert not any(action.corrections for plan in plan_repair(str(data)) for action in plan.actions)
 
 
 def test_epochs_that_alternate_are_certain_nowhere(tmp_path):
