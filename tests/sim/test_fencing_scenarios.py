@@ -486,21 +486,22 @@ def test_PURG_10_what_waits_is_tried_again_when_the_high_watermark_rises(scenari
 
 
 def test_FT_29_a_follower_that_was_out_of_range_goes_on_where_the_leader_has_records_by_then():
-    """Broker 0 has no record and no epoch any more, and its log starts beyond the end of broker 1's; between its fetch
-    and its lookup of broker 1's end that one gets as many records.
+    """Broker 2 has just begun anew at broker 0's log start, without a record and an epoch, when broker 1 is elected,
+    whose log ends below that; between broker 2's fetch and its lookup of that end broker 1 gets as many records.
 
     The other answer, to cut at the leader's end, needs a log with records and without epochs, as Kafka before 0.11
     wrote them: else the leader's answer is where the epochs diverge.
     """
     history = History(
-        Settings(brokers=2, unclean=True, latency_ms=10, flush_checkpoint_ms=200),
+        Settings(brokers=3, unclean=True, latency_ms=10),
         (
+            Crash(50, 2, KILLED, down_ms=3500, noticed_ms=1),
             *(Produce(at_ms, 0) for at_ms in (100, 110, 120)),
-            Cut(200, 0, 1, for_ms=5400),
+            Cut(200, 0, 1, for_ms=20_000),
             *(Produce(at_ms, 0, acks=1) for at_ms in range(210, 280, 10)),
             DeleteRecords(2600, 0, share=1.0),
-            Crash(4700, 0, KILLED, down_ms=1000, noticed_ms=1),
-            Produce(5718, 0, records=8),
+            Elect(3700, 0, 1),
+            Produce(3718, 0, records=8),
         ),
     )
     coverage = Coverage()
