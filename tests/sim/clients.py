@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, FencedLeaderEpoch, OffsetOutOfRange
+from kcore.errors import ApiError, CorruptMessage, FencedLeaderEpoch, OffsetOutOfRange
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.special_timestamps import EARLIEST_TIMESTAMP
 from kcore.record.memory_records import MemoryRecords
@@ -300,8 +300,13 @@ class Consumer:
                     pass  # it does not lead any more
             batches = []
             if result.error is None and result.records.size_in_bytes:
-                for batch in MemoryRecords(bytes(result.records.read())).batches:
-                    batches.append(Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer)))
+                try:
+                    for batch in MemoryRecords(bytes(result.records.read())).batches:
+                        batch.ensure_valid()
+                        data = bytes(batch.buffer)
+                        batches.append(Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, data))
+                except CorruptMessage:
+                    pass  # of what comes before the damage it takes the records
             if batches:
                 self._cluster.check_later(
                     lambda: invariants.a_consumer_reads_one_history(self._cluster.world, node.broker_id, tp, last)

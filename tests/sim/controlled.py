@@ -18,11 +18,13 @@ from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.store import ConnectionLost, NodeExists, SessionExpired
 from kcore.protocol.schema import Message as Request
-from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.replica.partition import Partition
+from kcore.replica.partition_state import LeaderAndIsrUpdate, LeaderState
 from kcore.replica.partition_state_store import OnIsrChanged
 from tests.sim import invariants
 from tests.sim.cluster import Cluster
 from tests.sim.controlled_node import ControlledNode
+from tests.sim.disk import DamagedByte
 from tests.sim.ensemble import Killed, Session, Tree
 from tests.sim.events import (
     ADMIN,
@@ -31,6 +33,7 @@ from tests.sim.events import (
     Crash,
     CreateTopic,
     Cut,
+    DamageRecords,
     DeleteController,
     DeleteTopic,
     DieInWrite,
@@ -81,6 +84,8 @@ class ControlledCluster(Cluster):
         self._without_power: set[int] = set()
         #: How often each broker's machine has booted.
         self._boots: dict[int, int] = {}
+        #: Of brokers that run.
+        self._damaged: dict[int, list[DamagedByte]] = {}
         #: Brokers that are about to stop: they move what they lead to others.
         self._stopping: set[int] = set()
         self._disconnected_until_ms: dict[int, int] = {}
@@ -243,6 +248,8 @@ class ControlledCluster(Cluster):
                 self.tell(f"broker {event.broker} goes on: another one has lost what it has")
             case FlipBit():
                 self._flip_bit(event.broker, TopicPartition(f"t{event.topic}", 0), event.share)
+            case DamageRecords():
+                self._damage_records(event.broker, TopicPartition(f"t{event.topic}", 0), event.share, event.for_ms)
             case ExpireSession():
                 if event.broker in self.nodes:
                     self.tree.expire(self.nodes[event.broker].session.session_id)
@@ -390,7 +397,7 @@ class ControlledCluster(Cluster):
     def check(self) -> None:
         hosted = {broker: node.replica_manager for broker, node in self.nodes.items()}
         for broker, tp in list(self.observer.copies):
-            if broker not in hosted or hosted[broker].get_partition(tp) is None:
+            if broker not in hosted or not isinstance(hosted[broker].get_partition(tp), Partition):
                 del self.observer.copies[broker, tp]
         super().check()
 
@@ -480,6 +487,7 @@ class ControlledCluster(Cluster):
         if self.nodes.pop(broker, None) is not node:
             return
         self.tell(f"broker {broker} has stopped")
+        self._mend(broker)
         node.leave()
         for name in self._unanswered.get(broker, ()):
             invariants.a_waiting_request_is_answered_once(f"at a clean stop {name}", 0)
@@ -487,6 +495,7 @@ class ControlledCluster(Cluster):
 
     def _die(self, broker: int, how: str, kept: float, noticed_ms: int, down_ms: int) -> None:
         node = self.nodes.pop(broker)
+        self._mend(broker)
         loses_power = how == "loses power"
         cut = self.disks[broker].crash(node.log_manager, loses_power=loses_power, kept=kept, may_leave_holes=True)
         self.trace.append(f"crash {broker} {cut}")
@@ -514,6 +523,40 @@ class ControlledCluster(Cluster):
             self.trace.append(f"damage {broker} {tp} {offset}")
             if is_member:
                 self._tainted.add((broker, tp))
+
+    def _damage_records(self, broker: int, tp: TopicPartition, share: float, for_ms: int) -> None:
+        """Not where an election could find the records in no other replica."""
+        node, state = self.nodes.get(broker), self.partitions.get(tp)
+        leader = self.observer.copies.get((broker, tp))
+        if node is None or state is None or leader is None or node.leads(tp) != state.leader_epoch:
+            return
+        if not isinstance(leader.state, LeaderState):
+            return
+        if not self._keeps_records(tp.topic) or not self._safe(tp, [m for m in state.isr if m != broker]):
+            return
+        # As the leader has heard last, also of followers that are down.
+        ends = [follower.state.log_end_offset for follower in leader.state.replicas.values()]
+        batches = list(leader.batches.since(max(0, min(ends)))) if ends else []
+        if not batches or leader.log.is_offline:
+            return
+        batch = batches[min(int(share * len(batches)), len(batches) - 1)]
+        segment = leader.log.segments.floor(batch.base_offset)
+        place = segment.translate_offset(batch.base_offset)
+        damage = DamagedByte(leader.log, segment.log_path, place.position + len(batch.data) - 1)
+        damage.flip()
+        self._damaged.setdefault(broker, []).append(damage)
+        self._tainted.add((broker, tp))
+        self.tell(f"{tp}: the batch at {batch.base_offset} is damaged at broker {broker}")
+        if for_ms:
+            self.agenda.after(for_ms, f"the disk of broker {broker} is well again", lambda: self._mend(broker))
+
+    def _mend(self, broker: int) -> None:
+        """The disk returns what was written, where the broker has not noticed that it did not."""
+        for damage in self._damaged.pop(broker, ()):
+            if damage.log.lost_records is None:
+                damage.flip()
+                self._tainted.discard((broker, damage.log.topic_partition))
+                self.tell(f"{damage.log.topic_partition}: the disk of broker {broker} is well again")
 
     def _end_life(self, broker: int, down_ms: int) -> None:
         self.network.close_connections(broker)

@@ -40,6 +40,8 @@ from tests.sim.node import Node, Surroundings
 
 #: A controller's request without an answer is sent again after it.
 CONTROLLER_REQUEST_TIMEOUT_MS = 400
+#: Between two attempts to open offline replicas.
+RETRY_MS = 1000
 
 _DOORS = {
     LeaderAndIsrRequest: LeaderAndIsrHandler,
@@ -192,6 +194,8 @@ class ControlledNode(Node):
             leadership=LeadershipCertainty(session),
             controller_wait_ms=0,  # a step does not wait
         )
+        self.replica_manager.damage_checks.on_given_up = lambda tp: self.member.log_dir_failed()
+        self.control_scheduler.schedule("offline-replicas", self.member.offline_replicas.retry, RETRY_MS, RETRY_MS)
         self.controller = KafkaController(
             broker_id,
             session,

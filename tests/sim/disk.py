@@ -21,6 +21,21 @@ _SIZE_AT = 8  # of a batch's length, which counts what is after it
 _HEADER = 12
 
 
+class DamagedByte:
+    """A byte of an open log that the disk returns wrongly."""
+
+    def __init__(self, log: UnifiedLog, path: str, position: int) -> None:
+        self.log = log
+        self._path = path
+        self._position = position
+        self._truncations = log._truncations
+
+    def flip(self) -> None:
+        """Once to damage it, once to mend it, unless it was cut off since."""
+        if self.log._truncations == self._truncations and os.path.exists(self._path):
+            _flip(self._path, self._position)
+
+
 class Disk:
     """One broker's data directory."""
 
@@ -67,11 +82,7 @@ class Disk:
         if not batches:
             return None
         path, offset, end = batches[min(int(share * len(batches)), len(batches) - 1)]
-        with open(path, "r+b") as file:
-            file.seek(end - 1)
-            (last,) = file.read(1)
-            file.seek(end - 1)
-            file.write(bytes([last ^ 1]))
+        _flip(path, end - 1)
         with suppress(FileNotFoundError):
             os.unlink(path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX)
         return offset
@@ -109,6 +120,14 @@ def _remove_segment(directory: str, base_offset: int) -> None:
     for name in os.listdir(directory):
         if name.startswith(f"{base_offset:020d}."):
             os.unlink(os.path.join(directory, name))
+
+
+def _flip(path: str, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        (byte,) = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
 
 
 def _key(log: UnifiedLog) -> tuple[str, UUID | None]:

@@ -352,6 +352,24 @@ class FlipBit(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DamageRecords(Event):
+    """On the disk of a broker that leads the topic's first partition.  share: which of the batches that some
+    follower does not have yet.  for_ms: after it the disk returns the right bytes again, unless they were cut off; 0:
+    never.
+    """
+
+    broker: int
+    topic: int
+    share: float
+    for_ms: int = 0
+
+    def __str__(self) -> str:
+        how_long = f"for {self.for_ms} ms" if self.for_ms else "for good"
+        where = f"at broker {self.broker}, if it leads, {how_long}"
+        return f"a batch of t{self.topic}-0 that a follower lacks is damaged {where}"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What a history takes place in.
 
@@ -564,6 +582,8 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int, wei
         return LoseStoreAnswer(at_ms, broker, random.choice([1, 1, 2, 3, 5]))
     if kind is FlipBit:
         return FlipBit(at_ms, broker, random.randrange(3), round(random.random(), 2))
+    if kind is DamageRecords:
+        return DamageRecords(at_ms, broker, random.randrange(3), round(random.random(), 2), 6000)
     if kind is Crash:
         how = random.choice(["loses power", "is killed", "is killed", "stops", "stops"])
         down_ms, noticed_ms = random.choice([20, 300, 2500, 60_000]), random.choice([10, 200, 600])
@@ -610,6 +630,7 @@ _CONTROLLED_WEIGHTS: _Weights = [
     (LoseStoreAnswer, 3),
     (Crash, 7),
     (FlipBit, 8),
+    (DamageRecords, 8),
     (Pause, 4),
     (Cut, 6),
     (Lose, 6),

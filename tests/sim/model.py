@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptMessage
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState, PartitionState
@@ -182,10 +184,11 @@ def _take_over(copy: Copy, partition: Partition, change: Change) -> None:
         copy.batches = Batches()
     read_from = log.log_start_offset if change.was_rewritten else max(copy.log_end_offset, log.log_start_offset)
     if read_from < log.log_end_offset:
-        for batch in log.batches(read_from):
-            appended = Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer))
-            copy.batches.append(appended)
-            change.appended.append(appended)
+        with suppress(CorruptMessage):  # a log whose damage is not cut off yet
+            for batch in log.batches(read_from):
+                appended = Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer))
+                copy.batches.append(appended)
+                change.appended.append(appended)
     copy.state = partition._state
     copy.truncations = log._truncations
     copy.log_start_offset = log.log_start_offset

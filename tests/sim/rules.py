@@ -15,12 +15,17 @@ from types import FunctionType
 from typing import Any
 from unittest.mock import patch
 
-from tests.sim import test_controlled_scenarios, test_fencing_scenarios, test_scenarios
+from tests.sim import (
+    test_controlled_scenarios,
+    test_fencing_scenarios,
+    test_lost_records_scenarios,
+    test_scenarios,
+)
 from tests.sim.events import Event, History, Settings
 from tests.sim.seeds import Histories, run_seeds
 from tests.sim.shrink import Failure
 
-SCENARIOS = (test_scenarios, test_controlled_scenarios, test_fencing_scenarios)
+SCENARIOS = (test_scenarios, test_controlled_scenarios, test_fencing_scenarios, test_lost_records_scenarios)
 
 
 @dataclass(frozen=True, slots=True)

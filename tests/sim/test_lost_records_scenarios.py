@@ -2,10 +2,13 @@
 log's mark is taken out."""
 
 from kcore.log.unified_log import UnifiedLog
+from kcore.replica.damage_checks import DamageChecks
+from kcore.replica.partition import OfflinePartition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.lost_records import IsrDeparture
-from tests.sim.events import Crash, FlipBit, PreferredElection, Produce, Settings
+from tests.sim.events import Crash, DamageRecords, FlipBit, PreferredElection, Produce, Settings
 
+EQUAL_AT_THE_END = "the_replicas_become_equal"
 NOTHING_LOST = "no_acknowledged_record_is_lost_or_reordered"
 
 WITH_HOLE = Settings(controller=True, segment_bytes=300, flush_checkpoint_ms=200)
@@ -36,3 +39,24 @@ def test_a_log_is_cut_at_its_first_lost_offset_and_not_at_its_end(scenario):
 
     history = scenario(WITH_HOLE, *FIRST_TO_START, PreferredElection(5000, 0))
     history.breaks(NOTHING_LOST, UnifiedLog, "cut_lost_records", at_its_end)
+
+
+#: Broker 2 lacks records, and is sent a damaged batch of broker 0 for ever.
+DAMAGED_LEADER = (
+    Produce(500, 0),
+    Crash(600, 2, "is killed", down_ms=900),
+    *(Produce(1000 + 20 * number, 0) for number in range(6)),
+    DamageRecords(1300, 0, topic=0, share=0.5),
+)
+
+
+def test_a_leader_whose_records_are_damaged_gives_its_partition_up(scenario):
+    history = scenario(Settings(controller=True), *DAMAGED_LEADER)
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, DamageChecks, "suspect", lambda self, *suspicion: None)
+
+
+def test_a_partition_that_was_given_up_is_not_led_again_before_another_broker_has_led(scenario):
+    """The controller first sends the LeaderAndIsr that it was led with; answered without an error, it is led on."""
+    history = scenario(Settings(controller=True), *DAMAGED_LEADER)
+    history.breaks(EQUAL_AT_THE_END, OfflinePartition, "may_take", lambda self, update, broker_id: True)
