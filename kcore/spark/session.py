@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from kcore.common.progress import phase
 from kcore.spark.java_runtime import use_java
 from kcore.spark.packages import check_packages
 
@@ -103,11 +104,13 @@ def _cores(spark: SparkSession) -> int | None:
 
 
 def local_session(
-    master: str = "local[*]", app_name: str = "kcore", conf: Mapping[str, str] | None = None
+    master: str = "local[*]", app_name: str = "kcore", conf: Mapping[str, str] | None = None, *, quiet: bool = False
 ) -> SparkSession:
     """An enabled session on this machine, whose Python workers run this interpreter.  Returns the running session if
-    there is one; then only settings that can still change are applied.  Raises RuntimeError without Java, ImportError
-    if packages of kcore[spark] are missing."""
+    there is one; then only settings that can still change are applied.
+
+    A start takes seconds, on a busy machine half a minute: stderr says so unless quiet.
+    Raises RuntimeError without Java, ImportError if packages of kcore[spark] are missing."""
     check_packages()
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -118,4 +121,6 @@ def local_session(
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**LOCAL_CONF, **(conf or {})}.items():
         builder = builder.config(name, value)
-    return enable(builder.getOrCreate())
+    is_running = SparkSession.getActiveSession() is not None
+    with phase(f"starting Java and Spark, {master}", quiet=quiet or is_running):
+        return enable(builder.getOrCreate())

@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcore.common.progress import phase
 from kcore.common.text import bytes_of, counted, json_line, places
 from kcore.spark.packages import check_packages, confluent_kafka
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, positive
@@ -93,8 +92,8 @@ def session(args: argparse.Namespace) -> Iterator[SparkSession]:
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             spark = enable(SparkSession.builder.appName("kcore").getOrCreate())
         else:
-            with _quiet_log4j(conf), phase(f"starting Java and Spark, {args.master}", quiet=args.quiet):
-                spark = local_session(args.master, "kcore", conf)
+            with _quiet_log4j(conf):
+                spark = local_session(args.master, "kcore", conf, quiet=args.quiet)
     except RuntimeError as error:
         raise UsageError(str(error)) from None
     try:

@@ -33,6 +33,26 @@ spark.stop()
 """
 
 
+LOCAL_SESSION = """
+import sys
+from kcore.spark import local_session
+
+local_session("local[1]")
+print("again", file=sys.stderr)
+local_session("local[1]")
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_start_says_what_it_waits_for_and_a_session_that_runs_says_nothing():
+    done = subprocess.run([sys.executable, "-c", LOCAL_SESSION], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    start, _, again = done.stderr.partition("again\n")
+    assert start.count("starting Java and Spark, local[1]\n") == 1  # Java needs more than a second anywhere
+    assert "starting" not in again
+    assert "replaced a statically registered data source" not in done.stderr
+
+
 @pytest.mark.timeout(300)
 def test_a_session_without_pyspark_python_reads_by_this_interpreter_and_warns_of_nothing_of_ours(tmp_path):
     data = tmp_path / "data"
