@@ -99,7 +99,7 @@ def test_CTRL_03_a_controller_hears_that_its_node_is_gone_whatever_it_has_not_he
 
     history = scenario(
         Settings(controller=True, latency_ms=3, flush_checkpoint_ms=200, rebalance_ms=500),
-        Crash(333, 2, "loses power", down_ms=300, noticed_ms=600, kept=0.89),
+        Crash(333, 2, "loses power", down_ms=2650, noticed_ms=600, kept=0.89),
         Crash(358, 0, "loses power", down_ms=20, noticed_ms=10, kept=0.39),
         CreateTopic(377, 1),
         LoseStoreAnswer(461, 0),
