@@ -2,6 +2,7 @@
 
 import errno
 import os
+from contextlib import contextmanager
 
 import pytest
 
@@ -346,4 +347,55 @@ def test_a_boot_id_that_cannot_be_written_is_no_reason_not_to_start(tmp_path, er
     finally:
         file.clear_faults()
     assert bool(manager.offline_log_dirs) is is_offline
+    manager.shutdown()
+
+
+# -- beside other parts of the log ------------------------------------------------------------------------------------
+
+
+def test_a_log_is_not_cut_below_a_log_start_that_has_risen_since(logs):
+    log = filled(logs)
+    log.mark_lost_records(3)
+    log.maybe_increment_log_start_offset(7)
+    log.cut_lost_records()
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+
+
+def test_the_half_written_mark_of_a_crash_is_removed(logs):
+    filled(logs).close()
+    (logs.directory / f"{MARK}.tmp").write_text("vers")
+    assert opened(logs).lost_records is None and not (logs.directory / f"{MARK}.tmp").exists()
+
+
+def test_a_log_that_was_cut_before_it_moved_is_not_cut_again(tmp_path):
+    dirs = [tmp_path / name for name in "ab"]
+    manager = LogManager(dirs)
+    manager.startup()
+    log = manager.get_or_create_log(TP, log_dir=str(dirs[0]))
+    log.mark_lost_records(0)
+    log.cut_lost_records()
+    for moving in (log, manager.get_or_create_log(TP, is_future=True, log_dir=str(dirs[1]))):
+        moving.append_as_leader(batch())
+    manager.replace_current_with_future_log(TP)
+    assert manager.cut_lost_records(TP) is None and manager.get_log(TP).log_end_offset == 1
+    manager.shutdown()
+
+
+def test_no_cleaner_works_on_a_log_that_is_cut(tmp_path, monkeypatch):
+    manager = LogManager([tmp_path])
+    manager.startup()
+    log = manager.get_or_create_log(TP)
+    for _ in range(3):
+        log.append_as_leader(batch())
+    log.mark_lost_records(1)
+    states = []
+
+    @contextmanager
+    def not_cleaned(log, is_future):
+        states.append(log.log_end_offset)
+        yield
+        states.append(log.log_end_offset)
+
+    monkeypatch.setattr(manager, "_not_cleaned", not_cleaned)
+    assert manager.cut_lost_records(TP) == 1 and states == [3, 1]
     manager.shutdown()

@@ -10,7 +10,9 @@ from kcore import errors
 from kcore.common import file
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.lost_records import LostRecords, read_mark
+from kcore.replica import damage_checks, local_reads
 from kcore.replica.damage_checks import CHECK_INTERVAL_MS, REPEATS, REPEATS_MS
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import OfflinePartition, Partition
 
 from .conftest import TP, Node, batch, update
@@ -176,3 +178,29 @@ def test_what_was_given_up_is_led_by_the_last_member_of_the_isr(node):
     given_up(node)
     assert node.become(update(TP, 0, 1, (0,), (0, 1, 2))) == {TP: None}
     assert log_of(node).log_end_offset == 5
+
+
+def test_a_follower_that_is_throttled_or_has_diverged_is_no_reason_for_a_check(node, monkeypatch):
+    monkeypatch.setattr(node.replica_manager.damage_checks, "note_repeat", lambda *args: 1 / 0)
+    node.become(update(TP, 0, 1, isr=(0, 1), replicas=(0, 1, 2)))
+    for _ in range(2):
+        node.produce(batch(), acks=1)
+    for _ in range(3):
+        data = FetchPartitionData(6, 1000, last_fetched_epoch=0)  # which ends at 5 here
+        params = FetchParams(2, -1, 0, 1, 1000, FetchIsolation.LOG_END)
+        ((_, result),) = node.replica_manager.fetch_now(params, [(TP, data)])
+        assert result.diverging_epoch is not None and result.error is None
+    monkeypatch.setattr(local_reads, "leader_throttles", lambda *question: True)
+    for _ in range(3):
+        answer = node.fetch(2, FetchIsolation.LOG_END, replica_id=2, max_wait_ms=0, quota=object())
+        assert dict(answer.result)[TP].records.size_in_bytes == 0
+
+
+def test_a_log_is_checked_once_in_a_while_however_often_it_is_suspected(node, monkeypatch):
+    checks = []
+    monkeypatch.setattr(damage_checks, "find_damage", lambda log, offset: checks.append(offset))
+    partition = node.replica_manager.get_partition(TP)
+    for _ in range(10):
+        node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
+        node.advance(CHECK_INTERVAL_MS // 5)
+    assert checks == [2, 2]

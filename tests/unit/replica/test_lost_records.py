@@ -71,3 +71,11 @@ def test_a_log_that_cannot_be_cut_is_not_copied(node, caplog):
     node.become(update(TP, 1, 3, isr=(1,), replicas=(0, 1)))
     assert TP not in node.fetchers.sources and "is not copied" in caplog.text
     assert partition.log.is_offline
+
+
+def test_a_copy_that_moves_to_another_directory_is_cut_too(node, monkeypatch):
+    partition = with_lost_records(node)
+    marked = []
+    monkeypatch.setattr(node.replica_manager.log_dir_moves, "mark_for_truncation", lambda *cut: marked.append(cut))
+    node.become(update(TP, 1, 3, isr=(1,), replicas=(0, 1)))
+    assert marked == [(TP, 2)] and partition.log.log_end_offset == 2

@@ -151,3 +151,11 @@ def test_an_error_of_the_store_is_raised(store, departure, monkeypatch, error):
 def test_a_broker_that_has_lost_nothing_asks_the_store_nothing(departure, monkeypatch):
     monkeypatch.setattr(departure, "_store", None)
     assert departure.leave([log(T0, None)], may_wait=True) == []
+
+
+def test_what_others_have_written_is_read(store, departure, monkeypatch):
+    calls, get_many = [], store.get_many
+    monkeypatch.setattr(store, "sync", lambda: calls.append("sync"))
+    monkeypatch.setattr(store, "get_many", lambda paths: calls.append("read") or get_many(paths))
+    departure.leave([log(T0)], may_wait=True)
+    assert calls == ["sync", "read"]

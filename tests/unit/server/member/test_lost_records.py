@@ -6,6 +6,7 @@ import threading
 import pytest
 
 import kcore
+from kcore.common.time import MockTime
 from kcore.log.lost_records import LostRecords
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
@@ -123,3 +124,28 @@ def test_a_member_that_cannot_leave_the_isr_has_lost_its_records_at_its_next_sta
     with pytest.raises(ZeroDivisionError):
         kcore.Broker(tmp_path, store=MemoryStore(tree, executor=run_now)).start()
     assert (tmp_path / ".kcore_boot_id").read_text() == "a\n"
+
+
+def test_each_registration_waits_for_a_controller_anew(broker, monkeypatch):
+    member, answers, waits = broker.cluster_member, [[T0], [T0], [], [T0]], []
+    monkeypatch.setattr(member, "_time", MockTime())
+    monkeypatch.setattr(member, "_controller_wait_ms", 1000)
+
+    def leave(logs, *, may_wait):
+        waits.append(may_wait)
+        return answers.pop(0)
+
+    monkeypatch.setattr(member._isr_departure, "leave", leave)
+    for passed_ms in (600, 600, 600):
+        member._leave_isrs()
+        member._time.sleep(passed_ms)
+    member._leave_isrs()
+    assert waits == [True, True, False, True]
+
+
+def test_a_partition_that_was_given_up_has_no_coordinator_here_and_the_controller_hears_of_it(broker, monkeypatch):
+    calls = []
+    monkeypatch.setattr(broker.group_coordinator, "handle_lost_partitions", lambda lost: calls.append(list(lost)))
+    monkeypatch.setattr(broker.cluster_member, "log_dir_failed", lambda: calls.append("notified"))
+    broker.replica_manager.damage_checks.on_given_up(T0)
+    assert calls == [[T0], "notified"]
