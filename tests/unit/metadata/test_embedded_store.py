@@ -383,3 +383,49 @@ def test_a_poll_is_one_statement_without_writes_and_one_that_fails_is_repeated(t
     assert len(events) == 2
     store.close()
     other.close()
+
+
+def test_a_child_that_another_process_creates_during_children_is_listed_or_reported(tmp_path, monkeypatch):
+    """Created just before the node's row is read: if the names were read before that, the watch would compare with a
+    row that counts the child already."""
+    path, events = str(tmp_path / FILE_NAME), []
+    store, other = (EmbeddedStore(path, poll_interval_ms=None) for _ in range(2))
+    with contextlib.closing(store), contextlib.closing(other):
+        store.create("/a")
+        row_of = store._row
+
+        def late_row(node_path):
+            monkeypatch.setattr(store, "_row", row_of)
+            other.create("/a/b")
+            return row_of(node_path)
+
+        monkeypatch.setattr(store, "_row", late_row)
+        names = store.children("/a", events.append)
+        store.poll()
+        assert names == ["b"] or [event.path for event in events] == ["/a"]
+
+
+def test_the_silence_before_a_failed_poll_does_not_end_a_session(tmp_path, monkeypatch):
+    """The file could not be read, so the session's owner may have been unable to write its heartbeat too."""
+    clock, path = MockTime(), str(tmp_path / FILE_NAME)
+    store, other = (EmbeddedStore(path, time=clock, poll_interval_ms=None) for _ in range(2))
+    with contextlib.closing(store), contextlib.closing(other):
+        other.create("/e", ephemeral=True)
+        step_ms = SESSION_TIMEOUT_MS / 4
+
+        def poll():
+            clock.sleep(step_ms)
+            store.poll()
+
+        for _ in range(4):
+            poll()
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_check_file", lambda: (_ for _ in ()).throw(StoreError("I/O error")))
+            with pytest.raises(StoreError):
+                poll()
+        for _ in range(4):
+            poll()
+        assert store.get("/e") is not None
+        for _ in range(2):
+            poll()
+        assert store.get("/e") is None

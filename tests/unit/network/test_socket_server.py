@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from functools import partial
 
 import pytest
@@ -493,6 +494,42 @@ def test_bytes_that_one_network_thread_frees_let_a_connection_of_another_begin_i
     answer(parked[1], b"done too")
     assert read_frame(b) == b"done too"
     assert is_starved(server, 0)
+
+
+def test_a_connection_that_is_handed_over_when_its_thread_has_just_emptied_its_queue_is_served(serve):
+    server = serve(num_network_threads=2)
+    processor = server.processors[1]
+    armed, is_empty, is_handed_over = threading.Event(), threading.Event(), threading.Event()
+
+    class Incoming(deque):
+        """Seen as empty; then, before the thread does anything else, the next connection is handed over."""
+
+        def __bool__(self):
+            has_some = len(self) > 0
+            if not has_some and armed.is_set() and threading.get_ident() == processor._ident:
+                armed.clear()
+                is_empty.set()
+                assert is_handed_over.wait(60)
+            return has_some
+
+    hand_over = processor.hand_over
+
+    def note_hand_over(connection):
+        if is_empty.is_set():
+            hand_over(connection)
+            is_handed_over.set()
+        else:
+            armed.set()
+            hand_over(connection)
+
+    processor._incoming = Incoming(processor._incoming)
+    processor.hand_over = note_hand_over
+    connections = [connect(server) for _ in range(2)]  # of one thread and of the other
+    assert is_empty.wait(60)
+    connections += [connect(server) for _ in range(2)]
+    for sock in connections:
+        sock.sendall(frame(b"hello"))
+        assert read_frame(sock) == b"hello"
 
 
 def test_bytes_of_an_idle_connection_that_is_closed_let_another_begin_its_request(serve):

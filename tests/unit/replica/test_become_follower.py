@@ -148,6 +148,19 @@ def test_RM_19_a_change_that_comes_before_the_new_fetcher_starts_wins(node):
     assert node.fetchers.sources == {} and node.replica_manager.get_partition(TP).is_leader
 
 
+def test_RM_19_a_partition_that_is_stopped_before_the_new_fetcher_starts_is_not_copied(node):
+    complete_waiting = node.replica_manager.complete_waiting
+
+    def stop_meanwhile(tp):
+        node.replica_manager.complete_waiting = complete_waiting
+        node.stop(TP)
+
+    node.replica_manager.complete_waiting = stop_meanwhile
+    node.become(follow(epoch=1))
+    assert node.replica_manager.get_partition(TP) is None
+    assert node.fetchers.sources == {}
+
+
 def test_RM_20_a_broker_that_is_about_to_stop_goes_on_copying_and_begins_nothing_new(node):
     """It would catch up with whoever leads after it, and be in the ISR when it stops."""
     node.become(follow())

@@ -350,6 +350,42 @@ def test_RFT_08_records_deleted_during_a_read_leave_no_log_start_above_the_high_
     assert (read.high_watermark, read.log_start_offset) == (2, 0)
 
 
+class ChangedMeanwhile:
+    """The log of a partition; change() is called once, right after the first of the named fields was read."""
+
+    def __init__(self, log, names, change):
+        self._log, self._names, self._change = log, set(names), change
+
+    def __getattr__(self, name):
+        value = getattr(self._log, name)
+        if name in self._names:
+            self._names.clear()
+            self._change(self._log)
+        return value
+
+
+def test_RD_23_an_append_during_a_read_does_not_move_the_log_end_that_a_lag_is_measured_against(leader):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    partition = leader.replica_manager.get_partition(TP)
+    partition.log = ChangedMeanwhile(partition.log, {"read"}, lambda log: leader.produce(batch(b"c"), acks=1))
+    read = partition.read_records(0, 1000, FetchIsolation.LOG_END, True, 4)
+    assert partition.log.log_end_offset == 3
+    assert read.log_end_offset == 2
+
+
+def test_RD_23_records_that_are_replicated_during_a_read_leave_no_high_watermark_above_the_log_end(leader):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    partition = leader.replica_manager.get_partition(TP)
+
+    def replicate(log):
+        leader.produce(batch(b"c"), acks=1)
+        log.update_high_watermark(3)
+
+    partition.log = ChangedMeanwhile(partition.log, {"high_watermark", "log_end_offset"}, replicate)
+    read = partition.read_records(0, 1000, FetchIsolation.LOG_END, True, 4)
+    assert (read.high_watermark, read.log_end_offset) == (0, 3)
+
+
 def test_RD_27_the_future_replica_of_a_moving_log_reads_to_the_log_end_and_is_no_follower(leader):
     leader.produce(batch(b"a"), acks=1)
     result = one(follow(leader, FUTURE_LOCAL_REPLICA_ID, 0))

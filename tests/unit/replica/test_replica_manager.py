@@ -6,6 +6,7 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.replica import replica_manager
+from kcore.replica.delayed_fetch import DelayedFetch
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import FetchParams, FetchPartitionData
 
@@ -430,6 +431,57 @@ def test_RD_28_a_fetch_at_the_end_is_empty_and_no_error(leader):
 def test_RD_10_a_follower_that_is_not_assigned_is_refused(leader, replica_id):
     ((_, result),) = leader.fetch(0, FetchIsolation.LOG_END, replica_id=replica_id).result
     assert isinstance(result.error, errors.UnknownTopicOrPartition)
+
+
+def test_PURG_14_a_slow_look_at_all_partitions_does_not_replace_a_newer_count(leader, monkeypatch):
+    """One thread has counted TP and stands still; meanwhile another appends to TP."""
+    leader.lead(OTHER)
+    size = len(batch())
+    answer = leader.fetch({TP: 0, OTHER: 0}, max_wait_ms=500, min_bytes=2 * size)
+    purgatory = leader.replica_manager.delayed_fetch_purgatory
+    (operation,) = purgatory.operations(TP)
+    counted, is_past_or_waits = threading.Event(), threading.Event()
+
+    class Lock:
+        """The operation's lock; who must wait for it says so."""
+
+        def __init__(self, lock):
+            self.lock = lock
+
+        def __enter__(self):
+            if not self.lock.acquire(blocking=False):
+                is_past_or_waits.set()
+                self.lock.acquire()
+
+        def __exit__(self, *error):
+            self.lock.release()
+
+    def append():
+        leader.produce(batch(), acks=1)
+        is_past_or_waits.set()
+
+    readable_bytes = DelayedFetch._readable_bytes
+
+    def slow_readable_bytes(fetch, at):
+        available = readable_bytes(fetch, at)
+        if threading.current_thread() is looking:
+            counted.set()
+            assert is_past_or_waits.wait(60)
+        return available
+
+    operation._available_lock = Lock(operation._available_lock)
+    monkeypatch.setattr(DelayedFetch, "_readable_bytes", slow_readable_bytes)
+    looking = threading.Thread(target=operation.try_complete)
+    looking.start()
+    assert counted.wait(60)
+    appending = threading.Thread(target=append)
+    appending.start()
+    for thread in (looking, appending):
+        thread.join(60)
+        assert not thread.is_alive()
+    assert answer.waits
+    leader.produce({OTHER: batch()}, acks=1)
+    assert not answer.waits
 
 
 def test_PURG_11_a_waiting_fetch_is_answered_when_its_partition_is_deleted(leader):

@@ -236,6 +236,46 @@ def test_a_broker_that_leaves_asks_for_nothing(member):
     assert member.asked is None
 
 
+def test_a_session_that_begins_while_the_node_is_written_has_the_node_too(member, monkeypatch):
+    create = member.store.create
+
+    def create_and_expire(*args, **kwargs):
+        if not kwargs.get("ephemeral"):
+            return create(*args, **kwargs)
+        monkeypatch.setattr(member.store, "create", create)
+        create(*args, **kwargs)
+        return new_session()
+
+    def new_session():
+        member.tree.expire(member.store.session_id)
+        member.store.new_session()
+        member.hand_over.session_began()
+
+    monkeypatch.setattr(member.store, "create", create_and_expire)
+    member.refuse(T0)
+    member.advance(5000)
+    assert member.asked == ([T0], 0)
+
+
+def test_a_refusal_that_comes_while_the_refusals_are_looked_at_is_asked_for(member, monkeypatch):
+    def nothing_yet():
+        monkeypatch.undo()
+        member.refuse(T0)
+        return {}
+
+    monkeypatch.setattr(member.refusals, "needing_another_leader", nothing_yet)
+    member.hand_over.begin()
+    member.advance(5000)
+    assert member.asked == ([T0], 0)
+
+
+def test_a_broker_that_leaves_before_it_has_asked_asks_no_more(member):
+    member.refuse(T0)
+    member.hand_over.close()
+    member.advance(5000)
+    assert member.asked is None
+
+
 def test_the_node_has_at_most_as_many_partitions_as_zookeeper_takes_those_that_are_led_first(member):
     followed = [TopicPartition("a", number) for number in range(MAX_PARTITIONS)]
     member.refuse(*followed)

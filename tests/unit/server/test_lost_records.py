@@ -119,6 +119,32 @@ def test_a_state_that_changes_between_the_read_and_the_write_is_read_again(tree,
     assert store.get(znodes.partition_state(*T1)) is None
 
 
+def test_a_state_that_a_controller_writes_between_the_read_and_the_write_is_not_overwritten(
+    tree, store, departure, monkeypatch
+):
+    """Also where every node that is written still exists."""
+    put(store, T0, 1, [1, 2, 3])
+    controller = MemoryStore(tree)
+    multi = store.multi
+
+    def late_multi(operations):
+        monkeypatch.setattr(store, "multi", multi)
+        put(controller, T0, 2, [1, 2], leader_epoch=5)
+        return multi(operations)
+
+    monkeypatch.setattr(store, "multi", late_multi)
+    assert departure.leave([log(T0)], may_wait=False) == []
+    assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 2)
+
+
+def test_a_state_that_the_store_has_not_seen_yet_is_waited_for(store, departure, monkeypatch):
+    """A ZooKeeper server may be late; sync() ends that."""
+    put(store, T0, 2, [2, 3])
+    monkeypatch.setattr(store, "sync", lambda: put(store, T0, 2, [2, 1, 3]))
+    assert departure.leave([log(T0)], may_wait=False) == []
+    assert stored(store) == (PartitionStateZNode(2, 4, [2, 3], 3), 2)
+
+
 def test_a_thousand_isrs_are_left_with_few_writes(store, departure, monkeypatch):
     partitions = [TopicPartition("t", number) for number in range(1200)]
     for tp in partitions:

@@ -19,6 +19,7 @@ from kcore.metadata.store import (
     StoreError,
 )
 from kcore.replica.partition_state_store import StoredIsr
+from kcore.server import metadata_partition_state_store
 from kcore.server.metadata_partition_state_store import (
     CHECK_INTERVAL_MS,
     MAX_DELAY_MS,
@@ -527,3 +528,15 @@ def test_RM_28_a_notification_that_could_not_be_written_is_tried_again(stored, m
     assert notified(stored.store) == []
     stored.advance(60_000)
     assert notified(stored.store) == [[TP]]
+
+
+def test_RM_28_more_partitions_than_one_node_takes_are_all_notified(stored, monkeypatch):
+    monkeypatch.setattr(metadata_partition_state_store, "_MAX_NOTIFIED", 2)
+    others = [TopicPartition("u", number) for number in range(4)]
+    for tp in others:
+        stored.store.create_recursive(znodes.partition_state(*tp), znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
+        stored.change({0}, 0, tp)
+    stored.change({0}, 0)
+    for _ in range(10):
+        stored.advance(CHECK_INTERVAL_MS)
+    assert notified(stored.store) == [others[:2], others[2:], [TP]]

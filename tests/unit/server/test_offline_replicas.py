@@ -1,6 +1,7 @@
 """Replicas whose logs could not be opened, and how a member opens them later and has the controller notice."""
 
 import errno
+import threading
 from uuid import UUID
 
 import pytest
@@ -84,6 +85,33 @@ def test_a_replica_is_tried_again_until_it_is_hosted_twice_in_a_row(member):
     member.hosted.clear()
     assert member.retry() == []
     assert member.notified == 3
+
+
+def test_each_late_order_to_stop_has_the_replica_opened_again(member):
+    member.add(T0)
+    assert member.retry() == [T0]
+    for _ in range(3):
+        member.hosted.add(T0)
+        assert member.retry() == []
+        member.hosted.clear()
+        assert member.retry() == [T0]
+
+
+def test_a_log_is_not_made_again_while_its_deletion_holds_the_lock(member):
+    """remove() would come between the look at the replica and the opening of its log."""
+    could_remove = []
+
+    def remove():
+        could_remove.append(member.replicas.lock.acquire(blocking=False))
+
+    def open_log():
+        removing = threading.Thread(target=remove)
+        removing.start()
+        removing.join(60)
+
+    member.replicas.add(T0, ID, open_log)
+    member.replicas.retry()
+    assert could_remove == [False]
 
 
 def test_a_replica_that_is_not_assigned_any_more_is_not_opened(member):

@@ -29,6 +29,14 @@ def test_the_latest_update_of_a_partition_is_kept_in_whichever_order_they_come(p
     assert postponed.take() == []
 
 
+def test_of_two_updates_with_the_same_epochs_the_later_one_is_kept(postponed):
+    """The ISR may have changed in between, which raises no epoch."""
+    shrunk = update(T0, epoch=4, topic_id=ID, isr=(0,), replicas=(0, 1), partition_epoch=8)
+    postponed.add([update(T0, epoch=4, topic_id=ID, isr=(0, 1), replicas=(0, 1), partition_epoch=7)], 1)
+    postponed.add([shrunk], 1)
+    assert postponed.take() == [(1, [shrunk])]
+
+
 def test_updates_of_several_topics_of_one_name_are_all_kept(postponed):
     postponed.add([of(topic_id=NEXT_ID), of(T1)], 1)
     postponed.add([of(epoch=9)], 1)

@@ -4,9 +4,10 @@ import pytest
 
 from kcore import errors
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
-from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import offset_fetch as of
+from kcore.server.leadership_certainty import LeadershipCertainty
 from tests.unit.server.client import Client
 from tests.unit.server.member.conftest import T0, wait_until, with_broker_2
 
@@ -73,3 +74,14 @@ def test_orders_of_every_version_end_the_doubt(broker, controller, tree, store, 
     controller.broker_epoch = -1
     controller.leader_and_isr({"t": [controller.state()]}, version)
     assert fetch(broker) == 42
+
+
+def test_late_orders_to_the_registration_that_has_ended_do_not_end_the_doubt():
+    """They may still be carried out while the session ends."""
+    is_certain = LeadershipCertainty(MemoryStore(MemoryTree()))
+    assert is_certain()
+    is_certain.session_ended(7)
+    is_certain.orders_carried_out(7)
+    assert not is_certain()
+    is_certain.orders_carried_out(8)
+    assert is_certain()
