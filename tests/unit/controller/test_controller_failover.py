@@ -400,9 +400,9 @@ def test_CTRL_08_no_session_begins_before_the_running_event_has_ended_and_Expire
     order, runs, release, has_gone_on = [], threading.Event(), threading.Event(), threading.Event()
     await_started = ControllerEventManager.await_started
 
-    def waiting(events, event):
+    def waiting(events, event, timeout_s):
         has_gone_on.set()
-        await_started(events, event)
+        return await_started(events, event, DEADLINE_S)
 
     def new_session():
         order.append("new session")
