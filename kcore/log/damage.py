@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import CorruptMessage
+from kcore.record.memory_records import MemoryRecords
 
 if TYPE_CHECKING:
+    from kcore.log.log_segment import LogSegment
     from kcore.log.unified_log import UnifiedLog
+
+
+#: Of the records whose headers are compared with the log, bytes: as many as a follower fetches at once.
+_READ_BYTES = 1 << 20
 
 
 class Damage(NamedTuple):
@@ -23,7 +29,8 @@ class Damage(NamedTuple):
 
 
 def find_damage(log: UnifiedLog, offset: int) -> Damage | None:
-    """Check the segment that a read at offset returns records of, from there to its end, with CRC.
+    """Check the segment that a read at offset returns records of, from there to its end, with CRC; of the records that
+    one read returns, also the fields that no CRC covers.
 
     GIL released; takes no lock.  Raises OSError, LogClosed.
     """
@@ -40,6 +47,33 @@ def find_damage(log: UnifiedLog, offset: int) -> Damage | None:
             first_offset = max(result.last_offset + 1, segment.base_offset if place is None else offset)
             return Damage(first_offset, segment.log_path, result.valid_bytes, result.reason or "")
         if place is not None:
-            return None
+            return _wrong_header(log, segment, offset)
         segment = log.segments.higher(segment.base_offset)
+    return None
+
+
+def _wrong_header(log: UnifiedLog, segment: LogSegment, offset: int) -> Damage | None:
+    """The first batch, of those that one read returns, whose base offset or leader epoch cannot be right.
+
+    No CRC covers these two fields.  A follower refuses such a batch, as it does one with a wrong CRC.
+    """
+    # Up to the log end: a batch that is being appended has its bytes in the file before the log ends after it.
+    records = log.read(offset, _READ_BYTES).records
+    if isinstance(records, MemoryRecords):  # nothing
+        return None
+    end_offset, latest_epoch = log.log_end_offset, log.leader_epoch_cache.latest_epoch
+    following = log.segments.higher(segment.base_offset)
+    limit = end_offset if following is None else following.base_offset
+    expected = segment.base_offset
+    for batch in records.memory_records(check_crc=False).batches:
+        reason = None
+        if not expected <= batch.base_offset <= batch.last_offset < limit:
+            reason = (
+                f"its offsets are {batch.base_offset} to {batch.last_offset}, expected within [{expected}, {limit})"
+            )
+        elif batch.leader_epoch > latest_epoch:
+            reason = f"its leader epoch is {batch.leader_epoch}, the log's latest is {latest_epoch}"
+        if reason is not None:
+            return Damage(max(expected, offset), segment.log_path, batch.position, reason)
+        expected = batch.last_offset + 1
     return None

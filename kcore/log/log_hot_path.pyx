@@ -24,6 +24,7 @@ from kcore.common.reentrant_lock cimport ReentrantLock
 from kcore.common.status cimport KC_OK, kc_error, kc_status
 from kcore.common.time import Time
 from kcore.errors import (
+    CorruptMessage,
     InvalidRecord,
     LogIsServed,
     MessageTooLarge,
@@ -841,7 +842,8 @@ cdef class LogHotPath:
 
         It may start with records of the same batch below start_offset, and never reaches the isolation's limit.
         With min_one_message the first batch comes whole, however large.  Takes no lock, reads no record.
-        Raises OffsetOutOfRange outside [log start offset, log end offset], KafkaStorageError.
+        Raises OffsetOutOfRange outside [log start offset, log end offset], KafkaStorageError, CorruptMessage for an
+        invalid header and for a closed segment that ends inside a batch.
         Source: UnifiedLog.read, LocalLog.read.
         """
         cdef int64_t offset = start_offset
@@ -888,6 +890,14 @@ cdef class LogHotPath:
                         records,
                         incomplete,
                         aborted_transactions,
+                    )
+                if position < segment._size and segment.base_offset < limit.segment_base_offset:
+                    # Going on in the next segment would hide records: a follower would copy a hole.
+                    raise CorruptMessage(
+                        f"{segment.log_path}: the file ends inside the batch at position {position}, read at offset "
+                        f"{offset}",
+                        source=segment.log_path,
+                        position=position,
                     )
                 segment = self.segments.higher(segment.base_offset)
         except OSError as error:

@@ -358,7 +358,8 @@ cdef class LogSegment(SegmentFile):
         return self._first_timestamp_known and self._first_timestamp >= 0
 
     cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *place) except -1:
-        """The first batch whose last offset is >= offset: returns 1 and sets *place, or returns 0."""
+        """The first batch whose last offset is >= offset: returns 1 and sets *place; or returns 0, and place.position is
+        where the walk over the batches ended: before the end of the file, if the file ends inside a batch."""
         cdef kc_error err
         cdef int status = KC_SEGMENT_MORE
         cdef int slot
@@ -372,6 +373,7 @@ cdef class LogSegment(SegmentFile):
         while status == KC_SEGMENT_MORE:
             mapping = self._look(&log, position, window, WINDOW_BYTES)
             if starting_position >= log.end:
+                place.position = starting_position
                 return 0
             if self._may_map and log.end - position <= WARM_BYTES:
                 position = max(kc_segment_entry_start(&log, position, indexed), starting_position)
@@ -388,6 +390,8 @@ cdef class LogSegment(SegmentFile):
             by_index = False
         if status < 0:
             raise_status(&err, self.log_path)
+        if status == 0:
+            place.position = position
         return status
 
     def translate_offset(self, int64_t offset, int64_t starting_position=0):
@@ -426,12 +430,16 @@ cdef class LogSegment(SegmentFile):
 
     cdef FileRecords find_slice(self, int64_t start_offset, int64_t max_size, int64_t max_position,
                                 bint min_one_message, int64_t *position, bint *incomplete):
-        """read() for native callers: None, or the slice, its position, and whether its first batch is cut off."""
+        """read() for native callers: None, or the slice, its position, and whether its first batch is cut off.
+
+        For None, position is where the search of the batches ended.
+        """
         cdef kc_batch_place place
         cdef int64_t size
         if max_size < 0:
             raise NegativeReadSize(f"a read of at most {max_size} bytes")
         if self._search(start_offset, 0, &place) == 0:
+            position[0] = place.position
             return None
         if min_one_message and max_size < place.size:
             max_size = place.size

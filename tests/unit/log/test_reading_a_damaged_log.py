@@ -57,3 +57,25 @@ def test_on_error_is_checked_at_the_call(killed):
         for read in (log.records, log.batches):
             with pytest.raises(ValueError, match="on_error 'skip', expected 'raise' or 'stop'"):
                 read(on_error="skip")
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x10, 0x40])
+def test_LOG_24_a_read_does_not_go_on_in_the_next_segment_where_a_wrong_length_hides_records(tmp_path, bit):
+    """The batch seems to go on after the end of its file.  A follower that got the next segment would copy a hole."""
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=500)
+    with open_log(str(tmp_path / "orders-0"), "a", config=config) as log:
+        for n in range(60):
+            log.append_as_leader(batch(1, timestamp=1000 + n), 0)
+        first = log.segments[0]
+        place, last_offset = first.translate_offset(20), log.segments[1].base_offset - 1
+        with open(first.log_path, "r+b") as file:
+            file.seek(place.position + 9)
+            byte = file.read(1)[0]
+            file.seek(place.position + 9)
+            file.write(bytes([byte ^ bit]))
+        with pytest.raises(CorruptMessage, match=f"ends inside the batch at position {place.position}") as raised:
+            log.read(20, 1 << 20)
+        assert (raised.value.source, raised.value.position) == (first.log_path, place.position)
+        # The index leads around it, and the end of a sound segment is no damage.
+        assert log.read(last_offset, 1 << 20).records.size_in_bytes > 0
+        assert log.read(last_offset + 1, 1 << 20).fetch_offset_metadata.segment_base_offset == last_offset + 1

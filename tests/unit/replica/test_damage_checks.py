@@ -71,6 +71,15 @@ def test_a_leader_gives_up_a_partition_whose_damaged_records_a_follower_asks_for
     assert isinstance(answer.result[TP].error, errors.KafkaStorageError)
 
 
+@pytest.mark.parametrize(("position", "reason"), [(1, "below the next batch"), (13, "its leader epoch is")])
+def test_a_wrong_offset_or_epoch_that_no_crc_covers_is_damage_too(node, caplog, position, reason):
+    damage(node, 3, position)
+    fetch(node, 2, times=REPEATS + 1)
+    hosted = node.replica_manager.get_partition(TP)
+    assert isinstance(hosted, OfflinePartition) and reason in hosted.reason
+    assert read_mark(log_of(node).directory) == 3
+
+
 def test_a_fetch_that_waits_for_the_partition_is_answered(node):
     damage(node, 3)
     waiting = node.fetch(5, FetchIsolation.LOG_END, replica_id=1, max_wait_ms=10 * REPEATS_MS, min_bytes=1)
