@@ -317,6 +317,6 @@ def problem_event(problem: Problem) -> dict[str, object]:
         "position": problem.position,
         "problem": problem.text,
         "kind": "gap" if problem.gaps else None,
-        "lastOffset": problem.last_offset,
+        "last_offset": problem.last_offset,
         "gaps": problem.gaps,
     }

@@ -43,7 +43,7 @@ _FINDING = pa.struct(
         ("position", pa.int64()),
         ("problem", pa.string()),
         ("kind", pa.string()),
-        ("lastOffset", pa.int64()),
+        ("last_offset", pa.int64()),
         ("gaps", pa.int64()),
     ]
 )

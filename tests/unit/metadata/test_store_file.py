@@ -243,7 +243,8 @@ def test_a_ping_ends_the_wait_of_the_call_that_has_the_store(path):
         with locked(path), ThreadPoolExecutor(1) as executor:
             waits = executor.submit(store.create, "/a")
             wait_until(lambda: store._db.execute("PRAGMA busy_timeout").fetchone() == (embedded_store._WAIT_SLICE_MS,))
-            with pytest.raises(ConnectionLost, match="another call waits"):
+            # Between two slices of the call's wait the ping may come to try the file itself.
+            with pytest.raises(ConnectionLost, match=r"another call waits|database is locked"):
                 store.ping(1)
             assert isinstance(waits.exception(60), ConnectionLost)
         store.create("/a")

@@ -30,7 +30,7 @@ def kcore_spark(spark, monkeypatch, capsys):
     def session(args):
         with monkeypatch.context() as patched:
             patched.setattr(spark, "stop", lambda: None)
-            patched.setattr("kcore.spark.session.local_session", lambda *_: spark)
+            patched.setattr("kcore.spark.session.local_session", lambda *_, **__: spark)
             with real_session(args) as session_in_use:
                 yield session_in_use
 
