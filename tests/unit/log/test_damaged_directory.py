@@ -111,7 +111,7 @@ def test_a_segment_that_ends_inside_a_batch_before_the_log_does_is_no_gap(tmp_pa
     os.truncate(file, file.stat().st_size - 1)
     with open_log(path) as log:
         assert len(log.segments) == 3
-        with pytest.raises(CorruptMessage, match=rf"{file.name}: nothing can be read after position"):
+        with pytest.raises(CorruptMessage, match=rf"{file.name}: the file ends inside the batch at position"):
             offsets_read(log)
 
 
