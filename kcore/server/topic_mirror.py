@@ -184,9 +184,13 @@ class TopicMirror:
     ) -> None:
         self.close()
 
+    def stop(self) -> None:
+        """End wait_until_caught_up() and keep_up() on the threads that wait there."""
+        self._stopped.set()
+
     def close(self) -> None:
         """Stop copying; close the logs cleanly."""
-        self._stopped.set()
+        self.stop()
         self._fetchers.close()
         self._log_manager.checkpoint_high_watermarks({tp: log.high_watermark for tp, log in self._logs.items()})
         self._log_manager.shutdown()
@@ -210,7 +214,7 @@ class TopicMirror:
         return copies
 
     def wait_until_caught_up(self, timeout_ms: float = 60_000) -> None:
-        """Return once each copy has what its leader's high watermark was above when this was called.
+        """Return once each copy has what its leader's high watermark was above when this was called, or after stop().
 
         Leaders that move are followed; then the new leader's high watermark counts.  Each leader has answered a fetch,
         also where there is nothing to copy.  Raises MirrorFailed for a copy that cannot go on, and after timeout_ms in
@@ -219,7 +223,7 @@ class TopicMirror:
         targets: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         last_progress_ms = last_look_ms = self._time.hi_res_clock_ms()
-        while True:
+        while not self._stopped.is_set():
             self._raise_refusal()
             missing = self._partitions.keys() - targets.keys()
             if missing:
@@ -274,7 +278,7 @@ class TopicMirror:
         return offsets
 
     def keep_up(self) -> None:
-        """Go on until another thread calls close(), following leaders that move.  Raises what refresh() raises."""
+        """Go on until another thread calls stop() or close(), following leaders that move.  Raises what refresh() raises."""
         while not self._stopped.wait(self._backoff_ms / 1000):
             self.refresh()
 

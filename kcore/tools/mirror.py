@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 from dataclasses import asdict
 
 from kcore.common.text import counted, json_line
 from kcore.server.topic_mirror import MirroredPartition, TopicMirror
 from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive, protocol_string
+from kcore.tools.stop_signals import stop_on_signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,19 +43,14 @@ def _numbers(text: str) -> list[int]:
 def run(args: argparse.Namespace) -> int:
     """0, or 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
     mirror = TopicMirror(addresses(args.bootstrap), args.topic, args.data_dir, args.partitions)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, with the logs closed
-    interrupted = False
-    with mirror:
-        try:
-            mirror.wait_until_caught_up(args.timeout * 1000)
-            if args.follow:
-                mirror.keep_up()
-        except KeyboardInterrupt:
-            interrupted = True
+    with stop_on_signal(mirror.stop) as stopped, mirror:
+        mirror.wait_until_caught_up(args.timeout * 1000)
+        if args.follow:
+            mirror.keep_up()
         copies = mirror.partitions()
     for copy in copies:
         print(_json(copy) if args.json else _text(copy))
-    return INTERRUPTED if interrupted and not args.follow else OK
+    return INTERRUPTED if stopped.is_set() and not args.follow else OK
 
 
 def _json(copy: MirroredPartition) -> str:

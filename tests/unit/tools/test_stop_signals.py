@@ -1,0 +1,47 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from kcore.tools.stop_signals import stop_on_signal
+
+WAITS_FOR_EVER = """
+import threading
+from kcore.tools.stop_signals import stop_on_signal
+with stop_on_signal(lambda: print("stopping", flush=True)):
+    print("ready", flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_calls_stop_and_raises_nothing_in_the_thread_that_holds_a_lock(number):
+    stopping = threading.Event()
+    with stop_on_signal(stopping.set) as stopped:
+        with threading.Lock():
+            os.kill(os.getpid(), number)
+            assert stopping.wait(60)
+        assert stopped.is_set()
+
+
+def test_without_a_signal_stop_is_not_called_and_the_handlers_before_come_back():
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(KeyError), stop_on_signal(lambda: pytest.fail("no signal came")) as stopped:
+        raise KeyError
+    assert not stopped.is_set()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert "stop-on-signal" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_second_signal_ends_a_process_that_does_not_stop():
+    with subprocess.Popen([sys.executable, "-c", WAITS_FOR_EVER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            for line in ("ready\n", "stopping\n"):
+                assert process.stdout is not None and process.stdout.readline() == line
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
