@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from kcore.record.record_batch import Record as Record
     from kcore.record.record_batch import RecordBatch as RecordBatch
     from kcore.record.record_batch_builder import RecordBatchBuilder as RecordBatchBuilder
-    from kcore.server.acl_authorizer import AclAuthorizer as AclAuthorizer
-    from kcore.server.authorizer import Authorizer as Authorizer
+    from kcore.security.acl_authorizer import AclAuthorizer as AclAuthorizer
+    from kcore.security.authorizer import Authorizer as Authorizer
+    from kcore.security.stored_acl_authorizer import StoredAclAuthorizer as StoredAclAuthorizer
     from kcore.server.broker import Broker as Broker
     from kcore.server.cluster import Cluster as Cluster
     from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
     from kcore.server.in_process_client import RecordMetadata as RecordMetadata
-    from kcore.server.stored_acl_authorizer import StoredAclAuthorizer as StoredAclAuthorizer
 
 _HOME = {
-    "AclAuthorizer": "kcore.server.acl_authorizer",
-    "Authorizer": "kcore.server.authorizer",
+    "AclAuthorizer": "kcore.security.acl_authorizer",
+    "Authorizer": "kcore.security.authorizer",
     "Broker": "kcore.server.broker",
     "Cluster": "kcore.server.cluster",
     "ConsumerRecord": "kcore.server.in_process_client",
@@ -38,7 +38,7 @@ _HOME = {
     "RecordBatch": "kcore.record.record_batch",
     "RecordBatchBuilder": "kcore.record.record_batch_builder",
     "RecordMetadata": "kcore.server.in_process_client",
-    "StoredAclAuthorizer": "kcore.server.stored_acl_authorizer",
+    "StoredAclAuthorizer": "kcore.security.stored_acl_authorizer",
     "UnifiedLog": "kcore.log.unified_log",
     "crc32c": "kcore.record.crc32c",
     "open_log": "kcore.log.open_log",

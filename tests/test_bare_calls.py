@@ -47,7 +47,7 @@ ALLOWED = {
     "client.first_answer": {"threading.Thread"},
     "client.admin_client": {"threading.Timer"},
     # Threads that take requests out of a queue.  A simulation calls the handlers, or what is below them.
-    "server.request_handler_pool": {"threading.Thread"},
+    "server.requests.request_handler_pool": {"threading.Thread"},
     # Whoever reports the last failed directory may hold locks that the stop needs.  A simulation has no Broker.
     "server.broker": {"threading.Thread"},
     # Time.milliseconds() without a call into Python, and only where the clock that was passed in is the system's.

@@ -23,6 +23,10 @@ MAY_IMPORT = {
     "metadata": set(),
     "coordinator": {"record", "purgatory", "protocol.messages", "replica", "log.log_offset_metadata"},
     "controller": {"protocol", "client", "metadata"},
+    # Of protocol/ only the names of requests, for what an authorizer logs.
+    "security": {"metadata", "network.listener", "protocol.api_keys"},
+    "replication": {"log", "replica", "protocol", "client", "metadata"},
+    "mirror": {"log", "replica", "protocol", "client", "replication"},
     "server": {
         *(
             "record",
@@ -35,11 +39,13 @@ MAY_IMPORT = {
             "metadata",
             "coordinator",
             "controller",
+            "security",
+            "replication",
         )
     },
-    "inspect": {"record", "log", "replica.offset_truncation"},
+    "inspect": {"record", "log"},
     # A command may start what it is about: a broker, a mirror.
-    "tools": {"client", "record", "log", "inspect", "server"},
+    "tools": {"client", "record", "log", "inspect", "mirror", "server"},
     "spark": {"record", "log", "bulk", "inspect"},
     "testing": {"server"},
 }
@@ -50,6 +56,27 @@ EXCEPTIONS = {
     "inspect.topic_settings": {"metadata"},
     "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
 }
+
+#: folder of server/ or replica/ -> folders of the same room that it may import; a room's own files may import all.
+FOLDERS = {
+    "server.config": set(),
+    "server.quotas": {"config"},
+    "server.topics": {"config"},
+    "server.member": {"config", "topics"},
+    "server.requests": {"config", "quotas", "topics", "member"},
+    "server.handlers": {"config", "quotas", "topics", "member", "requests"},
+    "replica.fetcher": set(),
+    "replica.moves": {"fetcher"},
+}
+#: What a folder may import of its room's own files.
+FILES_OF_THE_ROOM = {
+    "replica.fetcher": {"fetch_params", "partition", "replica_quota"},
+    "replica.moves": {"api_errors", "fetch_params", "partition", "replica_quota"},
+}
+#: Single files of folders that may reach further, into a file.
+FOLDER_EXCEPTIONS = {"server.topics.partition_admin": {"server.requests.services"}}
+#: Files in one folder, __init__.py not counted; handlers/ has one for each API.
+MAX_FILES = 20
 
 _CIMPORT = re.compile(r"^\s*(?:from\s+(kcore[\w.]*)\s+c?import|c?import\s+(kcore[\w.]*))", re.M)
 
@@ -108,6 +135,30 @@ def test_a_lower_room_never_imports_a_higher_one(path):
         target = name.removeprefix("kcore").lstrip(".")
         assert target, f"{module} imports the package root; import the module it needs"
         assert any(target == a or target.startswith(a + ".") for a in allowed), f"{module} may not import {name}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_folder_of_a_room_imports_only_what_its_row_names(folder):
+    room, name = folder.split(".")
+    allowed = {f"{room}.{other}." for other in FOLDERS[folder] | {name}} | {
+        f"{room}.{file}." for file in FILES_OF_THE_ROOM.get(folder, ())
+    }
+    for path in sorted((ROOT / room / name).glob("*.py")):
+        module = f"{folder}.{path.stem}"
+        reached = allowed | {f"{target}." for target in FOLDER_EXCEPTIONS.get(module, ())}
+        for imported in imported_modules(path):
+            target = imported.removeprefix("kcore.")
+            if target.split(".")[0] == room:
+                assert f"{target}.".startswith(tuple(reached)), f"{module} may not import {imported}"
+
+
+@pytest.mark.parametrize("room", ["server", "replica"])
+def test_every_folder_of_these_rooms_has_a_row_and_few_files(room):
+    folders = [path for path in (ROOT / room).rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    assert {f"{room}.{path.name}" for path in folders} == {folder for folder in FOLDERS if folder.startswith(room)}
+    for folder in (ROOT / room, *folders):
+        files = [path for path in folder.glob("*.py*") if path.suffix != ".pyc" and path.stem != "__init__"]
+        assert len(files) <= MAX_FILES or folder.name == "handlers", folder
 
 
 #: Rooms above replica/ call a partition or a log; these are their parts, which callers must not use.

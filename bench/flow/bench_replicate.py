@@ -15,7 +15,7 @@ from bench.conftest import record_role
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.replica.fetchers import FetchSource, InitialFetchState
+from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
 
 TOTAL_BYTES = 128 << 20
 #: What one fetch brings: replica.fetch.max.bytes of one partition, or of ten up to replica.fetch.response.max.bytes.

@@ -39,7 +39,7 @@ from kcore.protocol.messages import describe_client_quotas as dcq
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.protocol.schema import Message
-from kcore.server.acl import AclOperation, AclPermissionType, PatternType, ResourceType
+from kcore.security.acl import AclOperation, AclPermissionType, PatternType, ResourceType
 
 BROKERS = (*JAVA_BROKERS, KCORE_BROKER)
 CANCELLED, PAUSED, CHANGED = "cancelled", "paused", "changed"

@@ -1,7 +1,7 @@
 """FullDisks: brokers whose disks are full do not lead the partitions to which they cannot append.
 
-Each such broker has an ephemeral node below /kcore/full_disks with these partitions (server/leader_hand_over.py).  Not
-in Kafka.
+Each such broker has an ephemeral node below /kcore/full_disks with these partitions
+(server/member/leader_hand_over.py).  Not in Kafka.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from kcore.inspect.partition_checks import PartitionFiles, epochs_of
 from kcore.inspect.segment_scan import Rows
 from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.offset_truncation import offset_truncation_state
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
-from kcore.replica.offset_truncation import offset_truncation_state
 
 if TYPE_CHECKING:
     import numpy as np

@@ -34,11 +34,11 @@ from kcore.log.log_offset_metadata import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
+from kcore.log.offset_truncation import diverging_epoch
 from kcore.log.special_timestamps import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kcore.record.memory_records import EMPTY
 from kcore.replica import isr as isr_rules
-from kcore.replica.log_tail import copy_tail, is_near_the_end
-from kcore.replica.offset_truncation import diverging_epoch
+from kcore.replica.moves.log_tail import copy_tail, is_near_the_end
 from kcore.replica.partition_state import (
     NO_EPOCH,
     NO_LEADER,

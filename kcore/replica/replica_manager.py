@@ -39,12 +39,12 @@ from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos,
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.disk_full_refusals import DiskFullRefusals
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
-from kcore.replica.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
+from kcore.replica.fetcher.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
 from kcore.replica.local_reads import read_partitions
+from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, NO_LEADER, LeaderAndIsrUpdate, StopReplica, check_is_possible
 from kcore.replica.partition_state_store import PartitionStateStore
-from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_meters import ReplicaMeters
 from kcore.replica.replica_selector import PreferredReadReplica
 

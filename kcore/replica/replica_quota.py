@@ -1,6 +1,6 @@
 """ReplicaQuota: what replication asks of a throttle (QUOTA-01..03, QUOTA-08), and the rules that ask.
 
-server/replication_quota_manager.py has the rates.
+server/quotas/replication_quota_manager.py has the rates.
 Source: ReplicaQuota, ReplicaManager.shouldLeaderThrottle, Kafka 3.9.
 """
 

@@ -24,18 +24,16 @@ from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
+from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.server.admin_manager import AdminManager
-from kcore.server.authorizer import Authorizer
+from kcore.security.authorizer import Authorizer
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
-    WILDCARDS,
     Background,
     GivenAuthorizer,
-    advertised,
     follow_connection_limits,
     follow_log_settings,
     group_coordinator_of,
@@ -47,28 +45,29 @@ from kcore.server.broker_parts import (
     store_of,
 )
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
-from kcore.server.client_quotas import ClientQuotas
-from kcore.server.fetch_session import VIEW_CHECK_MS, FetchSessionCache
-from kcore.server.handlers import Services
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.config.listeners import WILDCARDS, advertised
+from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
-from kcore.server.kafka_apis import KafkaApis
-from kcore.server.kafka_config import KafkaConfig
-from kcore.server.leadership_certainty import LeadershipCertainty
-from kcore.server.local_controller import LocalController
-from kcore.server.metadata_cache import NO_LEADER, MetadataCache
+from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
-from kcore.server.producer_ids import ProducerIdManager
-from kcore.server.request_handler_pool import RequestHandlerPool
-from kcore.server.stored_broker_configs import StoredBrokerConfigs
-from kcore.server.topic_adoption import TopicAdoption
-from kcore.server.topic_changes import TopicChanges, has_partitions, is_gone
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.quotas.client_quotas import ClientQuotas
+from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
+from kcore.server.requests.kafka_apis import KafkaApis
+from kcore.server.requests.request_handler_pool import RequestHandlerPool
+from kcore.server.requests.services import Services
+from kcore.server.topics.admin_manager import AdminManager
+from kcore.server.topics.local_controller import LocalController
+from kcore.server.topics.producer_ids import ProducerIdManager
+from kcore.server.topics.topic_adoption import TopicAdoption
+from kcore.server.topics.topic_changes import TopicChanges, has_partitions, is_gone
 
 if TYPE_CHECKING:
     from kcore.replica.explain import FetchExplanation, IsrExplanation
-    from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
-    from kcore.server.cluster_member import ClusterMember
+    from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
+    from kcore.server.member.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
@@ -527,7 +526,7 @@ class Broker:
         config = self.config
         changes: TopicChanges
         if self._is_member:
-            from kcore.server.cluster_parts import StoreTopicChanges, replica_fetchers
+            from kcore.server.member.cluster_parts import StoreTopicChanges, replica_fetchers
 
             self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
                 config,
@@ -596,7 +595,7 @@ class Broker:
         )
 
     def _make_cluster_member(self, background: Background, scheduler: Scheduler, topic_configs: TopicConfigs) -> None:
-        from kcore.server.cluster_parts import ClusterMember
+        from kcore.server.member.cluster_parts import ClusterMember
 
         self.cluster_member = ClusterMember(
             self.broker_id,
@@ -671,7 +670,7 @@ class Broker:
         parts.callback(self._server.shutdown)
 
     def _join_cluster(self, background: Background, scheduler: Scheduler) -> None:
-        from kcore.server.cluster_parts import join_cluster
+        from kcore.server.member.cluster_parts import join_cluster
 
         member, time = self.cluster_member, background.clients_time
         join_cluster(member, self.store, self.config, self._bound_listeners, time, scheduler, self._parts)
@@ -685,7 +684,7 @@ class Broker:
 
     def _leave_cluster(self, time: Time) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
-        from kcore.server.cluster_parts import controlled_shutdown
+        from kcore.server.member.cluster_parts import controlled_shutdown
 
         member = self.cluster_member
         if not self._is_killed and member.controller is not None and member.hands_over:

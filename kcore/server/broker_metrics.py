@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from kcore.common.metrics import Measured, Metrics, count, metric_name
 from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
+from kcore.metadata.metadata_cache import Endpoint
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_meters import partition_gauges
-from kcore.server.kafka_apis import KafkaApis
-from kcore.server.metadata_cache import Endpoint
+from kcore.server.requests.kafka_apis import KafkaApis
 
 if TYPE_CHECKING:
-    from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
+    from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
 
 
 def broker_metrics(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
@@ -20,25 +19,22 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_manager_config import LogManagerConfig
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.auth_helper import AuthHelper
-from kcore.server.authorizer import Authorizer, AuthorizerServerInfo
+from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.replication.preferred_replica import preferred_read_replica
+from kcore.security.authorizer import Authorizer, AuthorizerServerInfo
 from kcore.server.broker_identity import check_store_exists
-from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
-from kcore.server.preferred_replica import preferred_read_replica
-from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
+from kcore.server.config.kafka_config import RECONFIGURABLE, KafkaConfig
+from kcore.server.quotas.replication_quota_manager import RATES, ReplicationQuotas
+from kcore.server.requests.auth_helper import AuthHelper
 
 logger = logging.getLogger(__name__)
-
-#: Hosts of a listener on all of the machine's addresses.
-WILDCARDS = ("", "0.0.0.0", "::")
 
 
 def store_of(
@@ -222,6 +218,7 @@ def replica_manager_of(
     store: MetadataStore,
 ) -> ReplicaManager:
     time, clients_time = background.time, background.clients_time
+    selector = config["replica.selector.class"]
     return ReplicaManager(
         broker_id,
         log_manager,
@@ -232,7 +229,7 @@ def replica_manager_of(
         high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
         clock_scheduler=background.clock_scheduler,
-        preferred_read_replica=preferred_read_replica(config, metadata_cache, time),
+        preferred_read_replica=preferred_read_replica(selector, metadata_cache, time) if selector else None,
         partition_state_store=MetadataPartitionStateStore(broker_id, store, background.isr_scheduler, clients_time),
         is_alive=lambda broker_id: metadata_cache.snapshot.broker(broker_id) is not None,
     )
@@ -289,16 +286,3 @@ def follow_connection_limits(config: KafkaConfig, server: SocketServer) -> Calla
     """Give the server the limits that change at run time; what comes back ends that."""
     names = ("max.connections", "max.connections.per.ip")
     return config.on_change(names, lambda: server.limit_connections(*[config[name] for name in names]))
-
-
-def advertised(broker_id: int, config: KafkaConfig, bound: Sequence[Listener]) -> BrokerInfo:
-    """The broker as clients and other brokers are to find it.  bound: its listeners with the ports that they got."""
-    ports = {listener.name: listener.port for listener in bound}
-    endpoints = {
-        listener.name: Endpoint(
-            socket.gethostname() if listener.host in WILDCARDS else listener.host,
-            listener.port or ports[listener.name],
-        )
-        for listener in config.advertised_listeners or bound
-    }
-    return BrokerInfo(broker_id, endpoints, config["broker.rack"])

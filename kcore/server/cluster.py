@@ -21,12 +21,12 @@ from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import STOP_PING_MS, MetadataStore, Node, SessionExpired
 from kcore.protocol.api_keys import ApiKey
-from kcore.server.authorizer import Authorizer
+from kcore.security.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import integer
-from kcore.server.kafka_config import KafkaConfig
+from kcore.server.config.kafka_config import KafkaConfig
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,15 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation, is_committed
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
 from kcore.record.partitioner import partition_for_key
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed_produce import ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.admin_manager import AdminManager
-from kcore.server.kafka_config import KafkaConfig
-from kcore.server.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
-from kcore.server.topic_changes import has_partitions
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.topics.admin_manager import AdminManager
+from kcore.server.topics.topic_changes import has_partitions
 
 if TYPE_CHECKING:
     from kcore.record.record_batch import Record, TimestampType

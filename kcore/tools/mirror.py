@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from kcore.common.text import counted, json_line
-from kcore.server.topic_mirror import MirroredPartition, TopicMirror
+from kcore.mirror.topic_mirror import MirroredPartition, TopicMirror
 from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive, protocol_string
 from kcore.tools.stop_signals import stop_on_signal
 

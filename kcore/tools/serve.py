@@ -15,7 +15,7 @@ from kcore.common.properties import read_properties
 from kcore.common.text import plain_error
 from kcore.errors import KafkaError
 from kcore.server.broker import Broker
-from kcore.server.kafka_config import KafkaConfig
+from kcore.server.config.kafka_config import KafkaConfig
 from kcore.tools.command_line import positive
 from kcore.tools.hints import client_hint, script, short
 from kcore.tools.parent_process import end_with_parent

@@ -8,7 +8,7 @@ import pytest
 import kcore
 from kcore.errors import GroupAuthorizationFailed, TopicAuthorizationFailed
 from kcore.protocol.api_keys import ApiKey
-from kcore.server.acl import AclBinding, AclBindingFilter, AclOperation, PatternType, ResourceType
+from kcore.security.acl import AclBinding, AclBindingFilter, AclOperation, PatternType, ResourceType
 from tests.cluster_sessions import LONG_MS
 
 confluent_kafka = pytest.importorskip("confluent_kafka")

@@ -16,7 +16,7 @@ from kcore.log.special_timestamps import EARLIEST_TIMESTAMP
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.replica.leader_endpoint import EpochEndOffset
+from kcore.replica.fetcher.leader_endpoint import EpochEndOffset
 from kcore.replica.partition import Partition
 from tests.sim import invariants
 from tests.sim.events import CONSUMER, PRODUCER, Consume, DeleteRecords, Produce, ProduceIdempotent

@@ -14,13 +14,13 @@ from uuid import UUID
 
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.metadata.metadata_cache import PartitionInfo, TopicInfo
 from kcore.protocol.messages.fetch import FetchResponse
-from kcore.replica.leader_endpoint import LeaderReply, LeaderRequest
+from kcore.replica.fetcher.leader_endpoint import LeaderReply, LeaderRequest
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
-from kcore.server.metadata_cache import PartitionInfo, TopicInfo
-from kcore.server.remote_leader_endpoint import SentFetch
-from kcore.server.replication_quota_manager import UNBOUNDED
+from kcore.replication.remote_leader_endpoint import SentFetch
+from kcore.server.quotas.replication_quota_manager import UNBOUNDED
 from tests.sim import invariants
 from tests.sim.clients import Clients
 from tests.sim.controller import SimController

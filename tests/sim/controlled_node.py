@@ -19,21 +19,21 @@ from kcore.controller.kafka_controller import ControllerSettings, KafkaControlle
 from kcore.controller.partition_reassignment import Targets
 from kcore.errors import ApiError
 from kcore.log.unified_log import UnifiedLog
+from kcore.metadata.metadata_cache import BrokerInfo, Endpoint
 from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from kcore.protocol.schema import Message
 from kcore.replica.partition_state_store import PartitionStateStore
-from kcore.server.cluster_member import ClusterMember, OnControlledShutdown
+from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.handlers.leader_and_isr import Handler as LeaderAndIsrHandler
 from kcore.server.handlers.stop_replica import Handler as StopReplicaHandler
 from kcore.server.handlers.update_metadata import Handler as UpdateMetadataHandler
-from kcore.server.leadership_certainty import LeadershipCertainty
-from kcore.server.metadata_cache import BrokerInfo, Endpoint
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
-from kcore.server.topic_adoption import TopicAdoption
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.member.cluster_member import ClusterMember, OnControlledShutdown
+from kcore.server.member.leadership_certainty import LeadershipCertainty
+from kcore.server.topics.topic_adoption import TopicAdoption
 from tests.sim.ensemble import Session
 from tests.sim.events import Settings
 from tests.sim.node import Node, Surroundings

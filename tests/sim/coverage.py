@@ -19,14 +19,14 @@ from kcore.errors import KafkaError
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.replica import fetcher_state, partition
 from kcore.replica import isr as isr_rules
-from kcore.replica.fetcher_state import FetcherState
+from kcore.replica.fetcher import fetcher_state, partition
+from kcore.replica.fetcher.fetcher_state import FetcherState
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.lost_records import IsrDeparture
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.lost_records import IsrDeparture
 
 #: Decisions that a run of some minutes must have seen, in the order in which they are printed.  EPOCH-06 and EPOCH-10
 #: are not among them: a leader of ours has at least its own epoch, and answers an older one with the start of its own.

@@ -21,13 +21,14 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.unified_log import UnifiedLog
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
 from kcore.protocol.messages.fetch import FetchResponse
 from kcore.purgatory.timer import Timer
-from kcore.replica.fetcher_state import FetcherConfig, FetcherState, Wait
-from kcore.replica.fetchers import FetchSource
-from kcore.replica.follower_logs import ReplicaLogs
-from kcore.replica.leader_endpoint import (
+from kcore.replica.fetcher.fetcher_state import FetcherConfig, FetcherState, Wait
+from kcore.replica.fetcher.fetchers import FetchSource
+from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from kcore.replica.fetcher.leader_endpoint import (
     EpochEndOffset,
     FetchReply,
     FetchRequest,
@@ -38,17 +39,16 @@ from kcore.replica.leader_endpoint import (
     ListOffsetsRequest,
     OffsetForLeaderEpochReply,
 )
+from kcore.replica.fetcher.partition_fetch_state import PartitionFetchState
 from kcore.replica.partition import Partition
-from kcore.replica.partition_fetch_state import PartitionFetchState
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.auth_helper import AuthHelper
-from kcore.server.fetch_session import FetchSessionCache
+from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint, SentFetch
 from kcore.server.handlers.fetch import Handler as FetchHandler
-from kcore.server.metadata_cache import MetadataCache
-from kcore.server.remote_leader_endpoint import RemoteLeaderEndPoint, SentFetch
-from kcore.server.replication_quota_manager import UNBOUNDED, ReplicationQuotaManager
+from kcore.server.quotas.replication_quota_manager import UNBOUNDED, ReplicationQuotaManager
+from kcore.server.requests.auth_helper import AuthHelper
+from kcore.server.requests.fetch_session import FetchSessionCache
 from tests.sim.events import Settings
 
 LAG_TIME_MAX_MS = 1500

@@ -16,11 +16,11 @@ from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.metadata.store import MultiFailed
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import topic_adoption
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.fetch_session import CachedPartition
-from kcore.server.late_deletions import LateDeletions
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.late_deletions import LateDeletions
+from kcore.server.requests.fetch_session import CachedPartition
+from kcore.server.topics import topic_adoption
 from tests.sim.events import (
     ADMIN,
     STORE,

@@ -19,9 +19,9 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state import CommittedIsr, LeaderState
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
-from kcore.server.remote_leader_endpoint import RemoteLeaderEndPoint
+from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint
+from kcore.server.member.cluster_member import ClusterMember
 from tests.sim.coverage import Coverage
 from tests.sim.events import (
     CONTROLLER,

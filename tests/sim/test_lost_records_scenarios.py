@@ -1,11 +1,11 @@
-"""Histories of replicas that have lost records: each breaks an invariant if a rule of server/lost_records.py and of the
-log's mark is taken out."""
+"""Histories of replicas that have lost records: each breaks an invariant if a rule of server/member/lost_records.py
+and of the log's mark is taken out."""
 
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.damage_checks import DamageChecks
 from kcore.replica.partition import OfflinePartition
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.lost_records import IsrDeparture
+from kcore.server.member.lost_records import IsrDeparture
 from tests.sim.events import Crash, DamageRecords, FlipBit, PreferredElection, Produce, Settings
 
 EQUAL_AT_THE_END = "the_replicas_become_equal"

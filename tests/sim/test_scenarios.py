@@ -6,16 +6,16 @@ import pytest
 
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
+from kcore.log.offset_truncation import OffsetTruncationState
 from kcore.record.memory_records import EMPTY
-from kcore.replica import fetcher_state, partition, replica_manager
 from kcore.replica import isr as isr_rules
-from kcore.replica.fetch_session_handler import FetchSessionHandler
-from kcore.replica.fetcher_state import FetcherState
-from kcore.replica.follower_logs import ReplicaLogs
-from kcore.replica.offset_truncation import OffsetTruncationState
+from kcore.replica.fetcher import fetcher_state, partition, replica_manager
+from kcore.replica.fetcher.fetcher_state import FetcherState
+from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
-from kcore.server.fetch_session import CachedPartition
+from kcore.replication.fetch_session_handler import FetchSessionHandler
+from kcore.server.requests.fetch_session import CachedPartition
 from tests.sim import clients, controller
 from tests.sim.events import (
     CONSUMER,

@@ -6,10 +6,10 @@ from kcore.errors import ApiError, NotController, StaleBrokerEpoch, code_of
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcore.errors import NONE, ApiError, InvalidRequest, UnsupportedVersion
+from kcore.metadata.store_errors import store_errors_for_clients
 from kcore.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -10,13 +11,12 @@ from kcore.protocol.messages.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
-from kcore.server.client_quota_manager import DEFAULT, EntityName, QuotaEntity
-from kcore.server.client_quotas import QuotaChange
-from kcore.server.handlers import Services
 from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.store_errors import store_errors_for_clients
+from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
+from kcore.server.quotas.client_quotas import QuotaChange
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -13,10 +13,10 @@ from kcore.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionTopicState,
 )
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 #: The first version that has topic ids instead of names.
 _WITH_IDS = 2

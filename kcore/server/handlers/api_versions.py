@@ -6,9 +6,9 @@ import re
 
 from kcore.errors import InvalidRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions_response
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 #: What a client may call itself: its name ends up in logs and metrics.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

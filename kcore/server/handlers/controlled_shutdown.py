@@ -11,10 +11,10 @@ from kcore.protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kcore.errors import NONE, ApiError, SecurityDisabled
 from kcore.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from kcore.server.acl import AclBinding
-from kcore.server.acl_requests import NO_AUTHORIZER, acl_binding
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclBinding
+from kcore.server.requests.acl_requests import NO_AUTHORIZER, acl_binding
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

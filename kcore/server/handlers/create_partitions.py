@@ -21,12 +21,12 @@ from kcore.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.admin_manager import check_num_partitions
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.topic_changes import has_partitions
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
+from kcore.server.topics.admin_manager import check_num_partitions
+from kcore.server.topics.topic_changes import has_partitions
 
 
 class Handler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcore.errors import NONE, ApiError, SecurityDisabled
+from kcore.metadata.store_errors import store_errors_for_clients
 from kcore.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -10,12 +11,11 @@ from kcore.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from kcore.server.acl import AclBinding
-from kcore.server.acl_requests import NO_AUTHORIZER, acl_filter
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.store_errors import store_errors_for_clients
+from kcore.security.acl import AclBinding
+from kcore.server.requests.acl_requests import NO_AUTHORIZER, acl_filter
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

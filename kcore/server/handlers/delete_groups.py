@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kcore.errors import GroupAuthorizationFailed
 from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -11,10 +11,10 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from kcore.replica.delayed_delete_records import DeleteRecordsResult
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 _UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
 _DENIED = DeleteRecordsResult(TopicAuthorizationFailed("not authorized to delete"))

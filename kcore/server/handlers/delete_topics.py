@@ -25,11 +25,11 @@ from kcore.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.topic_changes import IsDone, is_gone
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
+from kcore.server.topics.topic_changes import IsDone, is_gone
 
 
 class _Permissions(NamedTuple):

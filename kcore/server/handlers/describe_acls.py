@@ -9,11 +9,11 @@ from kcore.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from kcore.server.acl import AccessControlEntry, ResourcePattern
-from kcore.server.acl_requests import NO_AUTHORIZER, acl_filter
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AccessControlEntry, ResourcePattern
+from kcore.server.requests.acl_requests import NO_AUTHORIZER, acl_filter
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -11,10 +11,10 @@ from kcore.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
-from kcore.server.client_quota_manager import DEFAULT, EntityName, QuotaEntity
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 USER, CLIENT_ID = "user", "client-id"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2

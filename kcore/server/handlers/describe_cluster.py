@@ -8,10 +8,10 @@ from kcore.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from kcore.server.auth_helper import NOT_ASKED
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.auth_helper import NOT_ASKED
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 _BROKERS, _CONTROLLERS = 1, 2
 

@@ -13,12 +13,18 @@ from kcore.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kcore.server.acl import AclOperation
-from kcore.server.config_access import check_config_access
-from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, cluster_entries, topic_entries
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation
+from kcore.server.config.config_entries import (
+    DEFAULT_CONFIG,
+    ConfigEntry,
+    broker_entries,
+    cluster_entries,
+    topic_entries,
+)
+from kcore.server.requests.config_access import check_config_access
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 _TOPIC, _BROKER = 2, 4
 

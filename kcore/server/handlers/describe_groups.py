@@ -9,11 +9,11 @@ from kcore.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.auth_helper import NOT_ASKED
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.auth_helper import NOT_ASKED
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -13,11 +13,11 @@ from kcore.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from kcore.server.handlers import Services
-from kcore.server.partition_admin import partition_admin
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.topic_changes import has_leader
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
+from kcore.server.topics.partition_admin import partition_admin
+from kcore.server.topics.topic_changes import has_leader
 
 
 class Handler:

@@ -20,6 +20,7 @@ from kcore.errors import (
     UnsupportedVersion,
 )
 from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.metadata.metadata_cache import MetadataSnapshot
 from kcore.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -35,8 +36,8 @@ from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartiti
 from kcore.replica.partition import Partition
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.fetch_session import (
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
     INITIAL_EPOCH,
@@ -44,10 +45,9 @@ from kcore.server.fetch_session import (
     IncrementalFetchContext,
     SessionView,
 )
-from kcore.server.handlers import Services
-from kcore.server.metadata_cache import MetadataSnapshot
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import NETWORK_THREAD, RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
+from kcore.server.requests.services import Services
 
 _READ_COMMITTED = 1
 _WITHOUT_RACK = ClientMetadata("", "")

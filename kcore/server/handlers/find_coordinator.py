@@ -14,13 +14,13 @@ from kcore.errors import (
     LeaderNotAvailable,
     TransactionalIdAuthorizationFailed,
 )
+from kcore.metadata.metadata_cache import Endpoint
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.consumer_protocol_hints import ConsumerProtocolHints
-from kcore.server.handlers import Services
-from kcore.server.metadata_cache import Endpoint
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.consumer_protocol_hints import ConsumerProtocolHints
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 _GROUP, _TRANSACTION = 0, 1
 _NOBODY, _NOWHERE = -1, Endpoint("", -1)

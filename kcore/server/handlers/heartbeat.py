@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -8,11 +8,11 @@ from kcore.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from kcore.server.config_changes import ConfigOperation
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.resource_configs import ResourceConfigs, refusals, responses
+from kcore.server.config.config_changes import ConfigOperation
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.resource_configs import ResourceConfigs, refusals, responses
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -12,12 +12,12 @@ from kcore.errors import (
 )
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
+from kcore.metadata.store_errors import RepeatedError
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
-from kcore.server.store_errors import RepeatedError
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 logger = logging.getLogger(__name__)
 

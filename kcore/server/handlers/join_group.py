@@ -5,9 +5,9 @@ from __future__ import annotations
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.member_metadata import JoinGroupResult
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -17,11 +17,11 @@ from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.cluster_member import NO_BROKER_EPOCH, ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.partition_states import partition_states
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import NO_BROKER_EPOCH, ClusterMember
+from kcore.server.member.partition_states import partition_states
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.errors import NONE
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -32,10 +32,10 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 #: The version from which each special timestamp is understood.
 _FIRST_VERSION = {

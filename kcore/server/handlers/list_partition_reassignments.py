@@ -13,10 +13,10 @@ from kcore.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from kcore.server.handlers import Services
-from kcore.server.partition_admin import partition_admin
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
+from kcore.server.topics.partition_admin import partition_admin
 
 
 class Handler:

@@ -22,6 +22,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
     code_of,
 )
+from kcore.metadata.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
 from kcore.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,13 +31,12 @@ from kcore.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.admin_manager import check_num_partitions
-from kcore.server.auth_helper import NOT_ASKED
-from kcore.server.handlers import Services
-from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.auth_helper import NOT_ASKED
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
+from kcore.server.topics.admin_manager import check_num_partitions
 
 #: Partitions in an answer of half a millisecond.
 _MAX_INLINE_PARTITIONS = 300

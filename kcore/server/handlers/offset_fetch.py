@@ -17,10 +17,10 @@ from kcore.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 _NO_OFFSET = OffsetFetchResult()
 _DENIED = OffsetFetchResult(error_code=TopicAuthorizationFailed.code)

@@ -18,6 +18,7 @@ from kcore.errors import (
     code_of,
 )
 from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.metadata.metadata_cache import MetadataSnapshot
 from kcore.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -36,11 +37,10 @@ from kcore.record.batch_header import (
 )
 from kcore.record.compression import CODECS
 from kcore.replica.delayed_produce import ProducePartitionStatus
-from kcore.server.acl import AclOperation, ResourceType
-from kcore.server.handlers import Services
-from kcore.server.metadata_cache import MetadataSnapshot
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import NETWORK_THREAD, RunsOn
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
+from kcore.server.requests.services import Services
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"

@@ -8,10 +8,10 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NONE, ApiError, code_of
 from kcore.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from kcore.replica.partition_state import StopReplica
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

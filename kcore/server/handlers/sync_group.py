@@ -6,9 +6,9 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.member_metadata import SyncGroupResult
 from kcore.errors import InconsistentGroupProtocol
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from kcore.server.handlers import Services
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 
 class Handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kcore.errors import NONE, ApiError, code_of
+from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
 from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.update_metadata import (
     UpdateMetadataBroker,
@@ -12,12 +13,11 @@ from kcore.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.handlers import Services
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
-from kcore.server.partition_states import partition_states
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.partition_states import partition_states
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.requests.services import Services
 
 #: The leader of a partition that is being deleted.
 _LEADER_DURING_DELETE = -2

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kcore.common.switch_interval import SHORT_SWITCH_INTERVAL, short_switch_interval
-from kcore.server.request_handler_pool import RequestHandlerPool
+from kcore.server.requests.request_handler_pool import RequestHandlerPool
 
 
 @pytest.fixture(autouse=True)

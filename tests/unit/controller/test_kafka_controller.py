@@ -14,7 +14,7 @@ from kcore.metadata.store import SetData
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
-from kcore.server.cluster_controller import elect_where_there_is_no_leader
+from kcore.server.member.cluster_controller import elect_where_there_is_no_leader
 from tests.unit.controller.world import partitions_of
 
 T0 = TopicPartition("t", 0)

@@ -5,14 +5,14 @@ from kcore.errors import (
     OffsetOutOfRange,
 )
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
-from kcore.replica.fetcher_state import (
+from kcore.replica.fetcher.fetcher_state import (
     AppendedRecords,
     FetcherConfig,
     FetcherState,
     InitialFetchState,
     Wait,
 )
-from kcore.replica.leader_endpoint import (
+from kcore.replica.fetcher.leader_endpoint import (
     EpochEndOffset,
     FetchReply,
     FetchRequest,

@@ -4,7 +4,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.fetchers import FetchSource, InitialFetchState
+from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
 from kcore.replica.partition_state import StopReplica
 
 from .conftest import TP, Node, batch, update

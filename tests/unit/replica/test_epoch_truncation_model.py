@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kcore.errors import OffsetOutOfRange
 from kcore.log.log_offset_metadata import AppendOrigin, LogOffsetMetadata
-from kcore.replica.offset_truncation import diverging_epoch, offset_truncation_state, out_of_range
+from kcore.log.offset_truncation import diverging_epoch, offset_truncation_state, out_of_range
 from tests.unit.log.logs import Logs, batch, idempotent, marker
 
 REPLICAS = (0, 1, 2)

@@ -9,7 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.explain import explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.replica.fetchers import NoFetchers
+from kcore.replica.fetcher.fetchers import NoFetchers
 
 from .conftest import TP, Node, batch, update
 from .test_follower_fetches import LAG, Store, follow

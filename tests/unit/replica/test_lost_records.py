@@ -6,8 +6,8 @@ import pytest
 
 from kcore.common import file
 from kcore.log.lost_records import LostRecords, read_mark
-from kcore.replica.fetchers import FetchSource, InitialFetchState
-from kcore.replica.follower_logs import ReplicaLogs
+from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
+from kcore.replica.fetcher.follower_logs import ReplicaLogs
 
 from .conftest import TP, Node, batch, update
 from .test_become_follower import RecordingFetchers

@@ -1,4 +1,7 @@
-"""A fetch of a session and its watch by themselves; tests/unit/server/test_session_fetch.py has them over a socket."""
+"""A fetch of a session and its watch by themselves.
+
+tests/unit/server/requests/test_session_fetch.py has them over a socket.
+"""
 
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData

@@ -15,9 +15,9 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
 
 DEADLINE_S = 60
 TOPIC_ID = UUID(int=77)

@@ -1,7 +1,7 @@
 """An authorizer that a test steers: it allows what the test says, and keeps what was asked."""
 
 from kcore.protocol.schema import Struct
-from kcore.server.authorizer import AuthorizationResult, Authorizer
+from kcore.security.authorizer import AuthorizationResult, Authorizer
 
 
 class Rules(Authorizer):

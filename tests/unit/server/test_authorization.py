@@ -47,7 +47,7 @@ from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import request_class
 from kcore.protocol.messages import stop_replica as sr
 from kcore.protocol.messages import update_metadata as um
-from kcore.server.acl import CLUSTER_NAME, AclOperation, ResourceType
+from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.unit.server.client import Client, batch
 from tests.unit.server.rules_authorizer import Rules, error_codes
 

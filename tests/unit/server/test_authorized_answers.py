@@ -28,7 +28,7 @@ from kcore.protocol.messages import request_class
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
-from kcore.server.acl import CLUSTER_NAME, AclOperation, ResourceType
+from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.unit.server.client import Client, batch
 from tests.unit.server.rules_authorizer import Rules, error_codes
 

@@ -18,13 +18,13 @@ from kcore.common.time import MockTime
 from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, RequestTimedOut
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, MetadataCache, PartitionInfo, TopicInfo
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownResponse, RemainingPartition
 from kcore.server import cluster as cluster_module
-from kcore.server.cluster_controller import controlled_shutdown
-from kcore.server.cluster_member import ClusterMember
-from kcore.server.kafka_config import KafkaConfig
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, PartitionInfo, TopicInfo
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.member.cluster_controller import controlled_shutdown
+from kcore.server.member.cluster_member import ClusterMember
 from tests.cluster_sessions import LONG_MS, kill, short_session
 
 DEADLINE_S = 60
@@ -498,7 +498,7 @@ class _SilentSender:
 
 @pytest.mark.parametrize(("is_store_away", "took_ms"), [(False, 4 * 30_000 + 3 * 5000), (True, 4000)])
 def test_without_the_store_a_controller_that_does_not_answer_is_waited_for_seconds(monkeypatch, is_store_away, took_ms):
-    monkeypatch.setattr("kcore.server.cluster_controller.BlockingSender", _SilentSender)
+    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _SilentSender)
     clock = MockTime()
     start_ms = clock.hi_res_clock_ms()
     member = _member()
@@ -539,7 +539,7 @@ class _AnsweringSender:
 def test_a_controlled_shutdown_is_tried_again_only_where_another_replica_may_come_into_the_isr(
     monkeypatch, replicas, offline, took_ms
 ):
-    monkeypatch.setattr("kcore.server.cluster_controller.BlockingSender", _AnsweringSender)
+    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _AnsweringSender)
     clock, metadata = MockTime(), _Metadata(100, 1)
     partitions = {number: PartitionInfo(0, 5, all_of_it, (0,), offline) for number, all_of_it in enumerate(replicas)}
     topic = TopicInfo("t", UUID(int=1), partitions)

@@ -144,7 +144,7 @@ def leader_of(broker, partition):
 def standing_still(own_server, monkeypatch):
     """Called with what must come to its end while the server stands still.  By themselves connections are lost after
     two thirds of ENDLESS_MS."""
-    for module in ("cluster", "cluster_member"):
+    for module in ("cluster", "member.cluster_member"):
         monkeypatch.setattr(f"kcore.server.{module}.STOP_PING_MS", 500)
 
     def run(stop):
@@ -200,7 +200,7 @@ def test_brokers_whose_sessions_have_expired_register_again(own_server):
 
 
 def test_a_second_broker_with_the_same_id_is_refused(zookeeper, tmp_path, monkeypatch):
-    monkeypatch.setattr("kcore.server.cluster_member.REGISTRATION_TIMEOUT_MS", 500)
+    monkeypatch.setattr("kcore.server.member.cluster_member.REGISTRATION_TIMEOUT_MS", 500)
     with kcore.Broker(tmp_path / "a", store=zookeeper, broker_id=7):
         with pytest.raises(KafkaError, match="broker 7 is registered already"):
             kcore.Broker(tmp_path / "b", store=zookeeper, broker_id=7).start()

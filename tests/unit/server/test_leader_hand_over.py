@@ -14,8 +14,8 @@ from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost
 from kcore.replica import disk_full_refusals
-from kcore.server import leader_hand_over
-from kcore.server.leader_hand_over import (
+from kcore.server.member import leader_hand_over
+from kcore.server.member.leader_hand_over import (
     FIRST_ASK_AGAIN_MS,
     FIRST_HOLD_MS,
     LONGEST_ASK_AGAIN_MS,

@@ -13,8 +13,8 @@ from kcore.errors import KafkaStorageError, LogDirNotFound, ReplicaNotAvailable,
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_replica_log_dirs as a
 from kcore.protocol.messages import describe_log_dirs as d
-from kcore.replica.fetchers import fetcher_id
-from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
+from kcore.replica.fetcher.fetchers import fetcher_id
+from kcore.replica.moves.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
 from tests.unit.server.client import Client
 
 DEADLINE_S = 60

@@ -10,7 +10,7 @@ from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost, NotAllowed
 from kcore.metadata.znodes import PartitionStateZNode
-from kcore.server.lost_records import IsrDeparture, state_without
+from kcore.server.member.lost_records import IsrDeparture, state_without
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

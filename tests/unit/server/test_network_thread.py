@@ -51,8 +51,8 @@ from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import kafka_apis
-from kcore.server.request_context import RequestContext
+from kcore.server.requests import kafka_apis
+from kcore.server.requests.request_context import RequestContext
 from tests.unit.server.client import Client, batch
 
 

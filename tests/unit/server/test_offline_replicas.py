@@ -10,9 +10,9 @@ import kcore
 from kcore.common import file
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import KafkaStorageError
+from kcore.metadata.metadata_cache import MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.replica.partition import Partition
-from kcore.server.metadata_cache import MetadataSnapshot, PartitionInfo, TopicInfo
-from kcore.server.offline_replicas import OfflineReplicas, is_assigned
+from kcore.server.member.offline_replicas import OfflineReplicas, is_assigned
 from tests.cluster_sessions import LONG_MS
 from tests.unit.server.test_reassignment_between_brokers import alter, await_true, running
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.server.postponed_updates import PostponedUpdates
+from kcore.server.member.postponed_updates import PostponedUpdates
 from tests.unit.replica.conftest import update
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.server.broker import Broker
-from kcore.server.replica_fetchers import replica_fetchers
+from kcore.server.member.replica_fetchers import replica_fetchers
 
 
 def test_RFT_15_DIR_07_the_fetchers_of_a_broker_mark_the_log_that_moves(tmp_path, monkeypatch):

@@ -7,15 +7,15 @@ import pytest
 from kcore.common import file
 from kcore.protocol import api_keys
 from kcore.protocol.api_keys import ApiKey
-from kcore.replica.partition_fetch_state import Phase
-from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
+from kcore.replica.fetcher.partition_fetch_state import Phase
+from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 
 
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
     # The tests are the controller.
-    monkeypatch.setattr("kcore.server.cluster_controller.make_controller", lambda *args: None)
+    monkeypatch.setattr("kcore.server.member.cluster_controller.make_controller", lambda *args: None)
 
 
 @pytest.fixture

@@ -29,12 +29,12 @@ from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
-from kcore.server import kafka_apis
-from kcore.server.client_quota_manager import QuotaEntity
-from kcore.server.client_quotas import ClientQuotas, QuotaChange
-from kcore.server.local_controller import LocalController
-from kcore.server.producer_ids import ProducerIdManager
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.quotas.client_quota_manager import QuotaEntity
+from kcore.server.quotas.client_quotas import ClientQuotas, QuotaChange
+from kcore.server.requests import kafka_apis
+from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.topics.local_controller import LocalController
+from kcore.server.topics.producer_ids import ProducerIdManager
 from tests.unit.server.client import Client
 
 TOPIC, BROKER = 2, 4

@@ -12,11 +12,18 @@ from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import CorruptFile, InvalidTopicException
 from kcore.log import meta_properties
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.metadata_cache import (
+    BrokerInfo,
+    Endpoint,
+    MetadataCache,
+    MetadataSnapshot,
+    PartitionInfo,
+    TopicInfo,
+)
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kcore.server.auth_helper import AuthHelper
 from kcore.server.handlers import metadata
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
-from kcore.server.producer_ids import BLOCK_SIZE, ProducerIdManager
+from kcore.server.requests.auth_helper import AuthHelper
+from kcore.server.topics.producer_ids import BLOCK_SIZE, ProducerIdManager
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])

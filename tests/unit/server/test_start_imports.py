@@ -19,15 +19,15 @@ FOR_SOME_BROKERS = {
     "kcore.metadata.zookeeper_session",
     "kcore.metadata.zookeeper_store",
     "kcore.replica.explain",
-    "kcore.replica.fetcher_state",
-    "kcore.replica.future_logs",
-    "kcore.replica.leader_endpoint",
-    "kcore.replica.replica_fetcher_manager",
-    "kcore.replica.replica_fetcher_thread",
-    "kcore.server.acl_authorizer",
-    "kcore.server.cluster_member",
-    "kcore.server.remote_leader_endpoint",
-    "kcore.server.store_topic_changes",
+    "kcore.replica.fetcher.fetcher_state",
+    "kcore.replica.moves.future_logs",
+    "kcore.replica.fetcher.leader_endpoint",
+    "kcore.replica.fetcher.replica_fetcher_manager",
+    "kcore.replica.fetcher.replica_fetcher_thread",
+    "kcore.security.acl_authorizer",
+    "kcore.server.member.cluster_member",
+    "kcore.replication.remote_leader_endpoint",
+    "kcore.server.topics.store_topic_changes",
 }
 #: For a parent process, mistakes, international names of hosts, addresses, quotas, and child processes.
 STANDARD = {"ctypes", "difflib", "encodings.idna", "ipaddress", "subprocess", "urllib.parse"}
@@ -70,6 +70,6 @@ def test_a_broker_of_a_cluster_has_its_parts(tmp_path):
     modules = modules_after(f"import kcore\nwith kcore.Broker(store='sqlite:{tmp_path}/cluster.db') as broker: pass")
     assert modules >= {
         "kcore.controller.kafka_controller",
-        "kcore.replica.fetcher_state",
-        "kcore.server.cluster_member",
+        "kcore.replica.fetcher.fetcher_state",
+        "kcore.server.member.cluster_member",
     }

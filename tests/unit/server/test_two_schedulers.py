@@ -12,7 +12,7 @@ from kcore.log.log_maintenance import LogMaintenance
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.local_controller import LocalController
+from kcore.server.topics.local_controller import LocalController
 from kcore.testing import MockTime
 
 EXPIRY_MS = 600_000

@@ -3,11 +3,11 @@
 import pytest
 
 from kcore.common.time import MockTime
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.purgatory.timer import Timer
-from kcore.server.admin_manager import AdminManager
-from kcore.server.kafka_config import KafkaConfig
-from kcore.server.metadata_cache import MetadataCache
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.config.topic_configs import TopicConfigs
+from kcore.server.topics.admin_manager import AdminManager
 
 
 @pytest.mark.parametrize("reading", [1, 2])

@@ -44,7 +44,7 @@ def store(tree):
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
     # The tests are the controller.
-    monkeypatch.setattr("kcore.server.cluster_controller.make_controller", lambda *args: None)
+    monkeypatch.setattr("kcore.server.member.cluster_controller.make_controller", lambda *args: None)
     monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", 0)
 
 

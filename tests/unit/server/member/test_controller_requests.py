@@ -36,8 +36,8 @@ from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.handlers import metadata as metadata_handler
-from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.requests.request_context import RequestContext
+from kcore.server.requests.request_handler_pool import RunsOn
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.replica.conftest import batch
 from tests.unit.server.client import Client
@@ -612,6 +612,6 @@ def test_a_broker_that_stops_does_not_follow_the_new_leaders_of_what_it_has_led(
         seen.append((partition(broker).is_leader, list(broker.replica_manager.fetchers.states())))
 
     broker.cluster_member.controller = ActiveController()
-    monkeypatch.setattr("kcore.server.cluster_parts.controlled_shutdown", hand_over)
+    monkeypatch.setattr("kcore.server.member.cluster_parts.controlled_shutdown", hand_over)
     broker.stop()
     assert seen == [(False, [])]

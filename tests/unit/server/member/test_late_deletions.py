@@ -7,7 +7,7 @@ import pytest
 from kcore import errors
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost
-from kcore.server.late_deletions import is_to_be_deleted
+from kcore.server.member.late_deletions import is_to_be_deleted
 from tests.unit.server.controller_client import codes
 from tests.unit.server.member.conftest import T0, TOPIC_ID, partition, with_broker_2
 

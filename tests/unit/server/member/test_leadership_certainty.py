@@ -7,7 +7,7 @@ from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import offset_fetch as of
-from kcore.server.leadership_certainty import LeadershipCertainty
+from kcore.server.member.leadership_certainty import LeadershipCertainty
 from tests.unit.server.client import Client
 from tests.unit.server.member.conftest import T0, wait_until, with_broker_2
 

@@ -11,8 +11,9 @@ from kcore.log.lost_records import LostRecords
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.znodes import PartitionStateZNode
-from kcore.server import broker_parts, cluster_member
-from kcore.server.lost_records import IsrDeparture
+from kcore.server import broker_parts
+from kcore.server.member import cluster_member
+from kcore.server.member.lost_records import IsrDeparture
 from tests.unit.server.controller_client import ControllerClient
 
 from .conftest import T0, TOPIC_ID, run_now, wait_until

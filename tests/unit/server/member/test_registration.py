@@ -15,7 +15,7 @@ from kcore.metadata.store import (
     Create,
     NodeExists,
 )
-from kcore.server import cluster_member
+from kcore.server.member import cluster_member
 from tests.unit.server.controller_client import ControllerClient, codes
 from tests.unit.server.member.conftest import (
     DEADLINE_S,

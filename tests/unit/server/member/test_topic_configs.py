@@ -19,8 +19,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kcore.server import cluster_member
-from kcore.server.topic_configs import KEEP_ALL_RECORDS
+from kcore.server.config.topic_configs import KEEP_ALL_RECORDS
+from kcore.server.member import cluster_member
 from tests.unit.server.controller_client import ControllerClient
 from tests.unit.server.member.conftest import (
     DEADLINE_S,

@@ -9,7 +9,7 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost
-from kcore.server import cluster_member
+from kcore.server.member import cluster_member
 from tests.unit.server.controller_client import codes
 from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, metadata, partition, wait_until, with_broker_2
 

@@ -1,0 +1,1 @@
+"""A topic of a running cluster, copied into a data directory."""

@@ -1,0 +1,1 @@
+"""A follower's fetchers: what they ask, what they do with the replies, which thread does it."""

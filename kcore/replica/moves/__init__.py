@@ -1,0 +1,1 @@
+"""Moves of logs between the data directories of one broker."""

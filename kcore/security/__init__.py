@@ -1,0 +1,1 @@
+"""Who may do what: authorizers and ACLs; knows no handler."""

@@ -1,0 +1,1 @@
+"""Settings of brokers and topics: names, values, where they are stored, and who may see them."""

@@ -1,0 +1,635 @@
+"""The broker's settings under Kafka's names.
+
+Three kinds of names: those that this broker honours (KAFKA_CONFIG_DEF); those that Kafka knows and that
+change nothing here, which are accepted with a warning so that a server.properties of Kafka's works; and
+those whose silent loss would be dangerous (security), which are refused.  Anything else is an error.
+
+Defaults are Kafka's, but for the few that Kafka's own server.properties changes for a single broker
+(marked below), and for num.network.threads and the socket buffers (docs/compatibility.md says why).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
+from kcore.common.text import nearest
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.errors import InvalidConfig, InvalidRequest
+from kcore.log.log_cleaner import CleanerConfig
+from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
+from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
+from kcore.replica.replica_selector import SELECTORS
+from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
+from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
+
+logger = logging.getLogger(__name__)
+
+_INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
+_BOOLEAN, _STRING, _DOUBLE = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+_BROKER_KEYS = [
+    ConfigKey("broker.id", _INT, -1, at_least(-1), "This broker's id; -1: what meta.properties says, else 1."),
+    ConfigKey("node.id", _INT, -1, at_least(-1), "The same as broker.id, KRaft's name for it."),
+    ConfigKey("broker.rack", _STRING, None, None, "Rack of this broker, as Metadata answers it."),
+    ConfigKey("listeners", _STRING, None, None, "Where to listen: NAME://host:port, separated by commas."),
+    ConfigKey(
+        "listener.security.protocol.map",
+        _STRING,
+        ",".join(f"{protocol.name}:{protocol.name}" for protocol in SecurityProtocol),
+        None,
+        "Security protocol of each listener name: NAME:PROTOCOL, separated by commas.",
+    ),
+    ConfigKey("advertised.listeners", _STRING, None, None, "Addresses given to clients, if not those listened on."),
+    ConfigKey("inter.broker.listener.name", _STRING, None, None, "The listener that other brokers connect to."),
+    ConfigKey("controller.listener.names", _STRING, None, None, "Listeners of KRaft controllers: skipped here."),
+    ConfigKey("log.dir", _STRING, None, None, "The data directory."),
+    ConfigKey("log.dirs", _STRING, None, None, "The data directories, separated by commas."),
+    # -- network
+    ConfigKey("num.network.threads", _INT, 1, at_least(1), "Threads that read, handle and answer requests."),
+    # Kafka's default is 8: there all requests run on these threads.
+    ConfigKey("num.io.threads", _INT, 4, at_least(1), "Threads for requests that may wait, started when needed."),
+    ConfigKey("socket.request.max.bytes", _INT, 100 << 20, at_least(1), "Largest request."),
+    ConfigKey("socket.send.buffer.bytes", _INT, -1, at_least(-1), "SO_SNDBUF; -1: the system's own tuning."),
+    ConfigKey("socket.receive.buffer.bytes", _INT, -1, at_least(-1), "SO_RCVBUF; -1: the system's own tuning."),
+    ConfigKey("socket.listen.backlog.size", _INT, 50, at_least(1), "Connections the kernel holds until accepted."),
+    ConfigKey("max.connections", _INT, 2**31 - 1, at_least(0), "Connections beyond wait to be accepted."),
+    ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(1), "Connections beyond are closed."),
+    ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
+    ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
+    # -- topics
+    ConfigKey("auto.create.topics.enable", _BOOLEAN, True, None, "Create a topic when a client first asks for it."),
+    ConfigKey("num.partitions", _INT, 1, at_least(1), "Partitions of a topic that does not say."),
+    ConfigKey("default.replication.factor", _INT, 1, at_least(1), "Replicas of a topic that does not say."),
+    ConfigKey("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
+    # -- fetching
+    ConfigKey("fetch.max.bytes", _INT, 55 << 20, at_least(1024), "Largest fetch response."),
+    ConfigKey(
+        "max.incremental.fetch.session.cache.slots", _INT, 1000, at_least(0), "Incremental fetch sessions at one time."
+    ),
+    ConfigKey("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), "An idle producer's state is dropped after."),
+    ConfigKey(
+        "producer.id.expiration.check.interval.ms", _INT, 600_000, at_least(1), "How often idle producers are dropped."
+    ),
+    # -- quotas
+    ConfigKey("quota.window.num", _INT, 11, at_least(1), "Windows over which clients' quotas are measured."),
+    ConfigKey("quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey("replication.quota.window.num", _INT, 11, at_least(1), "Windows over which replication is measured."),
+    ConfigKey("replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey(
+        "alter.log.dirs.replication.quota.window.num", _INT, 11, at_least(1), "Windows over which moves are measured."
+    ),
+    ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey(
+        "leader.replication.throttled.rate",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s sent to followers of the topics' leader.replication.throttled.replicas.",
+    ),
+    ConfigKey(
+        "follower.replication.throttled.rate",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s fetched for the topics' follower.replication.throttled.replicas.",
+    ),
+    ConfigKey(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s copied by moves between log directories.",
+    ),
+    # -- log management
+    ConfigKey("num.recovery.threads.per.data.dir", _INT, 1, at_least(1), "Threads that recover logs at start."),
+    ConfigKey("log.initial.task.delay.ms", _LONG, 30_000, at_least(0), "Background work on logs begins after."),
+    ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "How often old segments are looked for."),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), "How often recovery points are written."
+    ),
+    ConfigKey(
+        "log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), "How often log starts are written."
+    ),
+    ConfigKey(
+        "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, at_least(1), "How often watermarks are written."
+    ),
+    # -- replication
+    ConfigKey("num.replica.fetchers", _INT, 1, at_least(1), "Threads that copy from each leader."),
+    ConfigKey(
+        "num.replica.alter.log.dirs.threads",
+        _INT,
+        None,
+        at_least(1),
+        "Threads that move logs between data directories; as many as there are directories, unless set.",
+    ),
+    ConfigKey("replica.fetch.wait.max.ms", _INT, 500, at_least(0), "A leader without news answers a follower after."),
+    ConfigKey("replica.fetch.min.bytes", _INT, 1, at_least(0), "A leader waits until it has so much for a follower."),
+    ConfigKey("replica.fetch.max.bytes", _INT, 1 << 20, at_least(0), "Most a follower fetches of a partition at once."),
+    ConfigKey("replica.fetch.response.max.bytes", _INT, 10 << 20, at_least(0), "Most a follower fetches at once."),
+    ConfigKey("replica.fetch.backoff.ms", _INT, 1000, at_least(0), "A follower's wait after a fetch that failed."),
+    ConfigKey("replica.socket.timeout.ms", _INT, 30_000, at_least(1), "How long a follower waits for its leader."),
+    # Kafka's default is 65536, which a reply of 10 MiB fills 160 times.
+    ConfigKey("replica.socket.receive.buffer.bytes", _INT, -1, at_least(-1), "Its SO_RCVBUF, -1: the system's."),
+    ConfigKey(
+        "replica.selector.class",
+        _STRING,
+        None,
+        lambda name: None if name is None or name in SELECTORS else f"value must be one of {sorted(SELECTORS)}",
+        "Which replica a consumer is sent to.",
+    ),
+    ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
+    # -- cluster
+    ConfigKey("zookeeper.session.timeout.ms", _INT, 18_000, at_least(1), "A broker that is silent for longer is dead."),
+    ConfigKey("zookeeper.connection.timeout.ms", _INT, None, at_least(1), "A start's wait; default: the session's."),
+    ConfigKey(
+        "controller.socket.timeout.ms", _INT, 30_000, at_least(1), "The controller's wait for a broker's answer."
+    ),
+    ConfigKey("controlled.shutdown.enable", _BOOLEAN, True, None, "Move the leaders away before a broker stops."),
+    ConfigKey("controlled.shutdown.max.retries", _INT, 3, at_least(0), "Attempts to do so."),
+    ConfigKey("controlled.shutdown.retry.backoff.ms", _LONG, 5000, at_least(0), "Wait before another attempt."),
+    ConfigKey("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Bring leaders back to their preferred replicas."),
+    ConfigKey("leader.imbalance.check.interval.seconds", _LONG, 300, at_least(1), "How often that is checked."),
+    ConfigKey(
+        "leader.imbalance.per.broker.percentage", _INT, 10, at_least(0), "Leaders that a broker may have lost before."
+    ),
+    # -- authorization
+    *AUTHORIZER_KEYS,
+    # -- compaction
+    ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
+    ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second", _DOUBLE, sys.float_info.max, above(0), "Bytes read and written by them."
+    ),
+    ConfigKey("log.cleaner.dedupe.buffer.size", _LONG, 128 << 20, None, "Memory for keys, shared by the threads."),
+    ConfigKey("log.cleaner.io.buffer.size", _INT, 512 << 10, at_least(0), "Memory for chunks, shared by the threads."),
+    ConfigKey(
+        "log.cleaner.io.buffer.load.factor",
+        _DOUBLE,
+        0.9,
+        lambda value: None if 0 < value <= 1 else "value must be in (0, 1]",
+        "Share of the key memory that is filled.",
+    ),
+    ConfigKey("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0), "Wait when no log needs compaction."),
+    # -- groups
+    ConfigKey("group.min.session.timeout.ms", _INT, 6000, None, "Shortest session.timeout.ms of a member."),
+    ConfigKey("group.max.session.timeout.ms", _INT, 1_800_000, None, "Longest session.timeout.ms of a member."),
+    # Kafka's default is 3000, its server.properties says 0.
+    ConfigKey("group.initial.rebalance.delay.ms", _INT, 0, None, "Wait for more members before the first rebalance."),
+    ConfigKey("group.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group."),
+    ConfigKey("offset.metadata.max.bytes", _INT, 4096, None, "Largest metadata of a committed offset."),
+    ConfigKey("offsets.topic.num.partitions", _INT, 50, at_least(1), "Partitions of __consumer_offsets."),
+    # Kafka's default is 3, its server.properties says 1.  In a cluster: _checked().
+    ConfigKey("offsets.topic.replication.factor", _SHORT, 1, at_least(1), "Replicas of __consumer_offsets."),
+    ConfigKey("offsets.topic.segment.bytes", _INT, 100 << 20, at_least(1), "segment.bytes of __consumer_offsets."),
+    ConfigKey("offsets.retention.minutes", _INT, 10_080, at_least(1), "Offsets of an empty group are kept this long."),
+    ConfigKey("offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1), "How often that is checked."),
+    ConfigKey("offsets.commit.timeout.ms", _INT, 5000, at_least(1), "Wait for an offset commit to be replicated."),
+]
+
+#: Defaults of broker settings that give topics theirs in another unit, or have none of their own.
+_SYNONYM_DEFAULTS: dict[str, tuple[ConfigType, Any]] = {
+    "log.retention.ms": (_LONG, None),
+    "log.retention.minutes": (_INT, None),
+    "log.retention.hours": (_INT, 168),
+    "log.roll.ms": (_LONG, None),
+    "log.roll.hours": (_INT, 168),
+    "log.roll.jitter.ms": (_LONG, None),
+    "log.roll.jitter.hours": (_INT, 0),
+    "log.flush.interval.ms": (_LONG, None),
+    "log.flush.scheduler.interval.ms": (_LONG, 2**63 - 1),
+}
+
+
+def _log_keys() -> list[ConfigKey]:
+    """The broker's defaults for settings of topics: log.segment.bytes for segment.bytes, and so on."""
+    keys = []
+    for topic_name, synonyms in BROKER_SYNONYMS.items():
+        topic_key = LOG_CONFIG_DEF[topic_name]
+        for name, factor in synonyms:
+            kind, default = _SYNONYM_DEFAULTS.get(name, (topic_key.type, topic_key.default))
+            # In another unit the topic's limits do not apply; LogConfig.from_broker checks the product.
+            validator = topic_key.validator if factor == 1 else None
+            keys.append(ConfigKey(name, kind, default, validator, f"Default of the topics' {topic_name}."))
+    return keys
+
+
+KAFKA_CONFIG_DEF = ConfigDef(sorted(_BROKER_KEYS + _log_keys(), key=lambda key: key.name))
+
+#: Names for which this process has already logged a warning: one setting is read several times.
+_warned_of: set[str] = set()
+
+
+#: What reconfigure() takes: the settings that a running broker of Kafka's can change, of those that are honoured here.
+#: Of a topic setting's synonyms it is the first: log.retention.ms, not log.retention.hours.
+RECONFIGURABLE = frozenset(
+    {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "max.connections",
+        "max.connections.per.ip",
+        "num.io.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
+    }
+)
+
+#: Numbers of threads: a client may at most double or halve one at a time.  Source: DynamicThreadPool, LogCleaner.
+_THREAD_COUNTS = ("log.cleaner.threads", *sorted(name for name in RECONFIGURABLE if re.match(r"num\..*", name)))
+
+
+class ConfigLevels(NamedTuple):
+    """What is set where, by Kafka's names: in the store for this broker, in the store for all brokers, and at the
+    start (with reconfigure()).  The first that has a setting wins.  is_cluster_member: whether the broker shares its
+    store with others; that changes a default.  Source: KIP-226."""
+
+    broker: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    static: Mapping[str, Any]
+    is_cluster_member: bool = False
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        return {**self.static, **self.cluster, **self.broker}
+
+    def changed(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> ConfigLevels:
+        """With some settings in the store changed; None for one that is deleted."""
+        level = {**(self.cluster if is_cluster else self.broker), **changes}
+        present = {name: value for name, value in level.items() if value is not None}
+        return self._replace(cluster=present) if is_cluster else self._replace(broker=present)
+
+
+class _Settings(NamedTuple):
+    levels: ConfigLevels
+    originals: Mapping[str, Any]
+    values: Mapping[str, Any]
+    log_config: LogConfig
+
+
+class KafkaConfig:
+    """Settings by Kafka's name, checked.
+
+    config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
+
+    Thread-safe.  reconfigure() changes settings while the broker runs, so read each one where it is used;
+    who has to keep its value, or to do something about a new one, registers with on_change().
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, Any] | None = None,
+        other_names: Collection[str] = (),
+        *,
+        is_cluster_member: bool = False,
+    ) -> None:
+        """properties: Kafka's names, or the same with underscores, to strings or Python values.  other_names: what
+        else an unknown name may be a misspelling of.  is_cluster_member: the broker shares its store with others, so
+        offsets.topic.replication.factor is default.replication.factor unless it is set.
+
+        Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
+        settings that cannot be honoured and must not be ignored.
+        """
+        originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
+        for name, value in originals.items():
+            is_for_authorizer = name.startswith(AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
+            if name not in KAFKA_CONFIG_DEF and not is_for_authorizer:
+                _check_other(name, value, other_names)
+        self.is_cluster_member = is_cluster_member
+        self._at_start = originals
+        self._changes: dict[str, Any] = {}
+        self._settings = _checked(ConfigLevels({}, {}, originals, is_cluster_member))
+        #: What use_stored() was called with last: what is left out is logged once.
+        self._stored: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+        self._lock = threading.Lock()
+        self._observers: list[tuple[frozenset[str], Callable[[], None]]] = []
+
+    @property
+    def originals(self) -> Mapping[str, Any]:
+        """What was set on any level, by Kafka's name; DescribeConfigs distinguishes it from the defaults."""
+        return self._settings.originals
+
+    @property
+    def levels(self) -> ConfigLevels:
+        """What was set where."""
+        return self._settings.levels
+
+    @property
+    def log_config(self) -> LogConfig:
+        """The defaults of the topics' settings."""
+        return self._settings.log_config
+
+    def reconfigure(self, changes: Mapping[str, Any]) -> None:
+        """Give settings new values, all at once; None takes a setting back to what it was at the start.  What the store
+        has of a setting wins over both, and nothing is stored.
+
+        Raises InvalidConfig, with nothing changed, for a setting that cannot be changed while the broker runs, and for
+        what the constructor raises it for.  Source: KIP-226.
+        """
+        named = {_kafka_name(name): value for name, value in changes.items()}
+        fixed = sorted(named.keys() - RECONFIGURABLE)
+        if fixed:
+            raise InvalidConfig(f"cannot be changed while the broker runs: {', '.join(fixed)}")
+        with self._lock:
+            present = {name: value for name, value in (self._changes | named).items() if value is not None}
+            new = _checked(self.levels._replace(static=self._at_start | present))
+            self._changes = present
+            self._use(new)
+
+    def use_stored(self, *, broker: Mapping[str, str], cluster: Mapping[str, str]) -> None:
+        """Follow what the store has for this broker and for all brokers, instead of what it had before.
+
+        What this broker cannot follow is logged and left out: a setting that does not change while it runs, a value
+        that its name does not take, and a setting that does not go together with the others, or with what was set at
+        the start; of two that contradict each other, the one that is in use stays.
+        Source: DynamicBrokerConfig.processReconfiguration, Kafka 3.9, which leaves out more.
+        """
+        with self._lock:
+            if (broker, cluster) == self._stored:
+                return
+            self._stored = (broker, cluster)
+            levels = self.levels._replace(broker=_followed(broker), cluster=_followed(cluster))
+            if levels != self.levels:
+                self._use(_most_of(levels, self.levels))
+
+    def check_stored(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> None:
+        """Whether a client may change settings in the store so, for all brokers or for this one; None deletes.
+
+        Raises InvalidRequest for a setting that cannot be changed while the broker runs, InvalidConfig for an
+        unknown setting, for a value that its name does not take or that does not go together with the others, and for a
+        number of threads that is more than twice or less than half the present one.  Source: KIP-226.
+        """
+        named = {name: value for name, value in changes.items() if value is not None}
+        fixed = sorted(named.keys() - RECONFIGURABLE)
+        for name in fixed:
+            if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES:
+                raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
+        if fixed:
+            raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        for name, value in named.items():
+            KAFKA_CONFIG_DEF[name].parse(value)
+        old, new = self._settings, _checked(self.levels.changed(changes, is_cluster=is_cluster))
+        for name in _THREAD_COUNTS:
+            if name in named:
+                _check_thread_count(name, old.values[name], new.values[name])
+
+    def _use(self, new: _Settings) -> None:
+        """With the lock held."""
+        old, self._settings = self._settings, new
+        changed = {name for name in RECONFIGURABLE if old.values[name] != new.values[name]}
+        for names, observer in list(self._observers):
+            if names & changed:
+                observer()
+
+    def on_change(self, names: Collection[str], observer: Callable[[], None]) -> Callable[[], None]:
+        """Call observer() after each change of one of these settings, on the thread that made it; it reads the new
+        values here and raises nothing.  Returns a function that ends that."""
+        unknown = sorted(set(names) - RECONFIGURABLE)
+        assert not unknown, f"never changed: {unknown}"
+        entry = (frozenset(names), observer)
+        self._observers.append(entry)
+        return lambda: self._observers.remove(entry)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settings.values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_settings"].values[name.replace("_", ".")]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def cleaner_config(self) -> CleanerConfig:
+        return _cleaner_config(self._settings.values)
+
+    def group_config(self, offsets_topic_num_partitions: int) -> GroupConfig:
+        """offsets_topic_num_partitions: what there are, 0 if there is no such topic yet.  They decide where a group's
+        offsets are."""
+        return GroupConfig(
+            min_session_timeout_ms=self["group.min.session.timeout.ms"],
+            max_session_timeout_ms=self["group.max.session.timeout.ms"],
+            max_size=self["group.max.size"],
+            initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
+            offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
+            offsets_retention_minutes=self["offsets.retention.minutes"],
+            offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],
+            offsets_topic_num_partitions=offsets_topic_num_partitions or self["offsets.topic.num.partitions"],
+            offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
+        )
+
+    @property
+    def configured_broker_id(self) -> int | None:
+        """broker.id or node.id, None if neither was set."""
+        number: int = max(self["broker.id"], self["node.id"])
+        return number if number >= 0 else None
+
+    @property
+    def data_dirs(self) -> list[str]:
+        """log.dirs, else log.dir; empty if neither was set.  Raises InvalidConfig for one that was set to nothing."""
+        name = "log.dirs" if self["log.dirs"] is not None else "log.dir"
+        text = self[name]
+        paths = [path.strip() for path in (text or "").split(",") if path.strip()]
+        if text is not None and not paths:
+            raise InvalidConfig(f"{name} is empty: give the path of a directory")
+        return paths
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Where to listen, without the controllers' listeners; empty if `listeners` was not set."""
+        return _listeners(self._settings.values, "listeners")
+
+    @property
+    def advertised_listeners(self) -> list[Listener]:
+        """Where clients of each listener find this broker; empty if `advertised.listeners` was not set."""
+        return _listeners(self._settings.values, "advertised.listeners")
+
+
+def _cleaner_config(values: Mapping[str, Any]) -> CleanerConfig:
+    return CleanerConfig(
+        num_threads=values["log.cleaner.threads"],
+        dedupe_buffer_size=values["log.cleaner.dedupe.buffer.size"],
+        dedupe_buffer_load_factor=values["log.cleaner.io.buffer.load.factor"],
+        io_buffer_size=values["log.cleaner.io.buffer.size"],
+        max_io_bytes_per_second=values["log.cleaner.io.max.bytes.per.second"],
+        backoff_ms=values["log.cleaner.backoff.ms"],
+        enable=values["log.cleaner.enable"],
+    )
+
+
+def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
+    """What a setting like PLAINTEXT://host:port,NAME://[::1]:port says.  Raises InvalidConfig."""
+    text = values[setting]
+    if text is None:
+        return []
+    if not text.strip():
+        raise InvalidConfig(f"{setting} is empty: give NAME://host:port, or leave it out")
+    controllers = {name.strip().upper() for name in (values["controller.listener.names"] or "").split(",")}
+    protocols = _protocols(values["listener.security.protocol.map"])
+    listeners: list[Listener] = []
+    for item in text.split(","):
+        if not item.strip():
+            raise InvalidConfig(f"{setting}={text}: there is a comma too many")
+        match = re.fullmatch(r"\s*([\w.-]+)://(\[[^\[\]/]+\]|[^\[\]/]*):(-?\d+)\s*", item)
+        if match is None:
+            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port")
+        name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
+        if name in controllers:
+            continue
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise InvalidConfig(f"{setting}={text}: listener.security.protocol.map has no security protocol for {name}")
+        if protocol not in SERVED_PROTOCOLS:
+            raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {protocol.name}")
+        if not 0 <= port <= 65535:
+            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
+        if setting == "advertised.listeners" and host == "0.0.0.0":
+            raise InvalidConfig(f"{setting}={text}: clients cannot connect to 0.0.0.0, give an address of this machine")
+        if any(name == other.name for other in listeners):
+            raise InvalidConfig(f"{setting}={text}: each listener must have a different name")
+        listeners.append(Listener(name, protocol, host, port))
+    if not listeners:
+        raise InvalidConfig(f"{setting}={text}: it has only listeners of controllers, which are not served here")
+    return listeners
+
+
+def _protocols(text: str) -> dict[str, SecurityProtocol]:
+    """listener.security.protocol.map.  Raises InvalidConfig."""
+    protocols = {}
+    for item in text.split(","):
+        name, _, protocol = item.strip().rpartition(":")
+        if not name or protocol.upper() not in SecurityProtocol.__members__:
+            raise InvalidConfig(f"listener.security.protocol.map={text}: {item!r} is not NAME:PROTOCOL")
+        protocols[name.upper()] = SecurityProtocol[protocol.upper()]
+    return protocols
+
+
+def _check_listeners(values: Mapping[str, Any]) -> None:
+    """Raises InvalidConfig for names that do not go together.  Source: KafkaConfig.validateValues, Kafka 3.9."""
+    _protocols(values["listener.security.protocol.map"])
+    names = [listener.name for listener in _listeners(values, "listeners")] or ["PLAINTEXT"]
+    advertised = [listener.name for listener in _listeners(values, "advertised.listeners")] or names
+    unknown = sorted(set(advertised) - set(names))
+    if unknown:
+        raise InvalidConfig(f"advertised.listeners has {unknown[0]}, which is none of listeners: {', '.join(names)}")
+    between = values["inter.broker.listener.name"]
+    if between is not None and between.upper() not in advertised:
+        raise InvalidConfig(
+            f"inter.broker.listener.name={between} is none of the advertised listeners: {', '.join(advertised)}"
+        )
+
+
+def _followed(stored: Mapping[str, str]) -> dict[str, str]:
+    """What of a level of the store a running broker can follow; the rest is logged."""
+    followed = {}
+    for name, value in stored.items():
+        try:
+            if name not in RECONFIGURABLE:
+                raise InvalidConfig("a running broker does not change it")
+            KAFKA_CONFIG_DEF[name].parse(value)
+        except InvalidConfig as error:
+            logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, error)
+        else:
+            followed[name] = value
+    return followed
+
+
+def _check_thread_count(name: str, old: int, new: int) -> None:
+    """Raises InvalidConfig.  Source: DynamicThreadPool.validateReconfiguration, Kafka 3.9."""
+    failed = f"Dynamic thread count update validation failed for {name}={new}"
+    if new < 1:
+        raise InvalidConfig(f"{failed}, value should be at least 1")
+    if new < old // 2:
+        raise InvalidConfig(f"{failed}, value should be at least half the current value {old}")
+    if new > max(old, 1) * 2:
+        raise InvalidConfig(f"{failed}, value should not be greater than double the current value {old}")
+
+
+def _checked(levels: ConfigLevels) -> _Settings:
+    """Raises InvalidConfig for a value that its name does not take, and for values that do not go together."""
+    originals = levels.merged
+    values = KAFKA_CONFIG_DEF.parse(originals)
+    if levels.is_cluster_member and "offsets.topic.replication.factor" not in originals:
+        # Else the groups of one partition of __consumer_offsets are lost for as long as its only broker is.
+        values["offsets.topic.replication.factor"] = values["default.replication.factor"]
+    settings = _Settings(levels, originals, values, LogConfig.from_broker(originals))
+    if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
+        raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+    threads = max(values["log.cleaner.threads"], 1)
+    if values["log.cleaner.enable"]:
+        if values["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
+            raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
+        try:
+            _cleaner_config(values).offset_map()
+        except ValueError as error:
+            raise InvalidConfig(f"log.cleaner.io.buffer.load.factor: {error}") from error
+    broker_id, node_id = values["broker.id"], values["node.id"]
+    if broker_id != node_id and -1 not in (broker_id, node_id):
+        raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+    if values["replica.fetch.wait.max.ms"] > values["replica.socket.timeout.ms"]:
+        raise InvalidConfig("replica.fetch.wait.max.ms is greater than replica.socket.timeout.ms: fetches would fail")
+    _check_listeners(values)
+    return settings
+
+
+def _most_of(levels: ConfigLevels, present: ConfigLevels) -> _Settings:
+    """With the stored settings that go together; the others are logged.  The present ones take precedence."""
+    try:
+        return _checked(levels)
+    except InvalidConfig:
+        settings = _checked(levels._replace(broker={}, cluster={}))
+    in_use = {(True, *item) for item in present.cluster.items()} | {(False, *item) for item in present.broker.items()}
+    left = [(True, *item) for item in levels.cluster.items()] + [(False, *item) for item in levels.broker.items()]
+    left.sort(key=lambda setting: (setting not in in_use, setting))
+    while True:
+        errors: list[tuple[tuple[bool, str, str], InvalidConfig]] = []
+        for is_cluster, name, value in left:
+            try:
+                settings = _checked(settings.levels.changed({name: value}, is_cluster=is_cluster))
+            except InvalidConfig as error:
+                errors.append(((is_cluster, name, value), error))
+        if len(errors) == len(left):
+            break
+        left = [setting for setting, _ in errors]  # one may go together with a later one
+    for (_, name, value), reason in errors:
+        logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, reason)
+    return settings
+
+
+def _kafka_name(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
+    if name.startswith(AUTHORIZER_PREFIX):
+        raise InvalidConfig(f"{name} is for an authorizer: give authorizer.class.name too, or remove it")
+    if PROTECTIVE.match(name) and name in IGNORED_NAMES:
+        if (name, str(value)) in HARMLESS_PROTECTIVE:
+            return
+        raise InvalidConfig(f"{name} is not supported here, and must not be ignored: remove it, or use another broker")
+    if name in IGNORED_NAMES:
+        if name not in _warned_of:
+            _warned_of.add(name)
+            logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
+        return
+    raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, other_names)}")
+
+
+def _suggestion(name: str, other_names: Collection[str]) -> str:
+    if name in BROKER_SYNONYMS:
+        return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
+    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *IGNORED_NAMES], 0.6)

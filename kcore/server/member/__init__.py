@@ -1,0 +1,1 @@
+"""A broker as a member of a cluster: registration, the controller's requests, and what becomes of its replicas."""

@@ -1,0 +1,185 @@
+"""A broker's part in the controller's work: its KafkaController, and the request to be relieved before it stops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from kcore.client.blocking_sender import BlockingSender
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
+from kcore.controller.controller_context import LiveBroker
+from kcore.controller.controller_settings import ControllerSettings
+from kcore.controller.kafka_controller import KafkaController
+from kcore.errors import NONE, KafkaError, for_code
+from kcore.metadata.metadata_cache import MetadataCache, MetadataSnapshot
+from kcore.metadata.store import MetadataStore
+from kcore.network.listener import Listener
+from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.config.listeners import advertised
+from kcore.server.member.cluster_member import ClusterMember
+
+logger = logging.getLogger(__name__)
+
+_BACKOFF_WITHOUT_STORE_MS = 1000
+_GIVE_UP_WITHOUT_STORE_MS = 4000
+
+
+def inter_broker_listener_name(config: KafkaConfig) -> str:
+    """The listener through which brokers call each other: inter.broker.listener.name, else the first one."""
+    name: str | None = config["inter.broker.listener.name"]
+    if name is not None:
+        return name.upper()
+    listeners = config.advertised_listeners or config.listeners
+    return listeners[0].name if listeners else "PLAINTEXT"
+
+
+def make_controller(
+    broker_id: int,
+    store: MetadataStore,
+    config: KafkaConfig,
+    register_again: Callable[[], bool],
+    time: Time,
+    scheduler: Scheduler,
+    parts: ExitStack,
+) -> KafkaController:
+    """The controller of a broker, not started.  time: real time, in which other brokers answer.  parts: when it is
+    closed, the controller follows the settings no more."""
+    listener_name = inter_broker_listener_name(config)
+
+    def make_sender(broker: LiveBroker) -> NegotiatingSender:
+        host, port = broker.endpoints.get(listener_name) or next(iter(broker.endpoints.values()))
+        timeout_ms = config["controller.socket.timeout.ms"]
+        return NegotiatingSender(
+            BlockingSender(host, port, f"controller-{broker_id}", request_timeout_ms=timeout_ms, time=time)
+        )
+
+    is_rebalanced = config["auto.leader.rebalance.enable"]
+    settings = ControllerSettings(
+        unclean_leader_election_enable=lambda: config.log_config.unclean_leader_election_enable,
+        delete_topic_enable=config["delete.topic.enable"],
+        rebalance_interval_ms=config["leader.imbalance.check.interval.seconds"] * 1000 if is_rebalanced else 0,
+        leader_imbalance_per_broker_percentage=config["leader.imbalance.per.broker.percentage"],
+        inter_broker_listener_name=listener_name,
+    )
+    channels = ControllerChannelManager(broker_id, make_sender, time)
+    controller = KafkaController(broker_id, store, channels, settings, register_again, time, scheduler)
+    elect = partial(elect_where_there_is_no_leader, controller)
+    parts.callback(config.on_change(("unclean.leader.election.enable",), elect))
+    return controller
+
+
+def join_cluster(
+    member: ClusterMember,
+    store: MetadataStore,
+    config: KafkaConfig,
+    listeners: Sequence[Listener],
+    time: Time,
+    scheduler: Scheduler,
+    parts: ExitStack,
+) -> None:
+    """Start a member with its controller; `parts` stops it.  listeners: with the ports that they got."""
+    member.controller = make_controller(member.broker_id, store, config, member.register_again, time, scheduler, parts)
+    parts.callback(member.stop)
+    member.start(advertised(member.broker_id, config, listeners), {at.name: at.security_protocol for at in listeners})
+
+
+def elect_where_there_is_no_leader(controller: KafkaController) -> None:
+    """Have the active controller do so: unclean.leader.election.enable has changed for all topics."""
+    trigger_online = controller.partition_state_machine.trigger_online
+    controller.put_call("UncleanLeaderElectionEnable", trigger_online, lambda result: None)
+
+
+def has_other_live_replica(snapshot: MetadataSnapshot, broker_id: int, topic_partition: TopicPartition) -> bool:
+    """Whether another replica may come into the ISR soon, and lead: its broker and its data directory are available.
+
+    True for a partition that the metadata do not have.
+    """
+    topic = snapshot.topic(topic_partition.topic)
+    info = topic.partitions.get(topic_partition.partition) if topic is not None else None
+    if info is None:
+        return True
+    return any(
+        replica != broker_id and replica not in info.offline_replicas and snapshot.broker(replica) is not None
+        for replica in info.replicas
+    )
+
+
+def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
+    """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
+
+    While this broker cannot reach the store it waits at most a second between two attempts, and 4 s in all: most likely
+    the controller cannot reach it either, and then elects no leader, and does not answer while its calls of the store
+    wait; but if the store is soon back, or only this broker cannot reach it, they work.
+
+    False where no other broker can lead: the broker is the last one, the partitions that it still leads have no other
+    replica on a live broker, or the attempts are used up.  The others may have stopped before the metadata say so; thus
+    a warning comes only once the attempts are used up.
+    Source: KafkaServer.controlledShutdown, Kafka 3.9.
+    """
+    if not config["controlled.shutdown.enable"]:
+        return False
+    member.find_store()
+    broker_id = member.broker_id
+    give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_WITHOUT_STORE_MS
+    failure: Exception | None = None
+    for attempt in range(config["controlled.shutdown.max.retries"] + 1):
+        snapshot = metadata_cache.snapshot
+        if snapshot.broker_ids() in ([], [broker_id]):
+            return False
+        if attempt:
+            backoff_ms = config["controlled.shutdown.retry.backoff.ms"]
+            if member.is_store_away:
+                backoff_ms = min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS)
+                if time.hi_res_clock_ms() + backoff_ms >= give_up_ms:
+                    break
+            time.sleep(backoff_ms)
+        timeout_ms = config["controller.socket.timeout.ms"]
+        if member.is_store_away:
+            timeout_ms = min(timeout_ms, give_up_ms - time.hi_res_clock_ms())
+            if timeout_ms <= 0:
+                break
+        endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
+        if endpoint is None:
+            logger.info("broker %d: the metadata have no controller; the leaders do not move yet", broker_id)
+            continue
+        sender = NegotiatingSender(
+            BlockingSender(
+                endpoint.host,
+                endpoint.port,
+                f"broker-{broker_id}",
+                request_timeout_ms=timeout_ms,
+                time=time,
+            )
+        )
+        try:
+            reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=member.broker_epoch))
+        except (OSError, KafkaError) as error:
+            logger.info("broker %d: controlled shutdown, attempt %d: %s", broker_id, attempt + 1, error)
+            failure = error
+            continue
+        finally:
+            sender.close()
+        assert isinstance(reply, ControlledShutdownResponse)
+        failure = None
+        if reply.error_code == NONE and not reply.remaining_partitions:
+            return True
+        logger.info(
+            "broker %d: controlled shutdown: %s, %d partitions have no other leader",
+            broker_id,
+            for_code(reply.error_code).__name__ if reply.error_code != NONE else "done",
+            len(reply.remaining_partitions),
+        )
+        remaining = [TopicPartition(each.topic_name, each.partition_index) for each in reply.remaining_partitions]
+        if reply.error_code == NONE and not any(
+            has_other_live_replica(metadata_cache.snapshot, broker_id, tp) for tp in remaining
+        ):
+            return False
+    if failure is not None:
+        logger.warning("broker %d stops without a controlled shutdown: %s", broker_id, failure)
+    return False

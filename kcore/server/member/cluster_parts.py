@@ -1,0 +1,9 @@
+"""What only a broker of a cluster has: a third of all modules, with the controller, the fetchers and the client for
+other brokers.  Broker imports this module when it starts as one, so that a broker alone starts without them."""
+
+from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster
+from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.replica_fetchers import replica_fetchers
+from kcore.server.topics.store_topic_changes import StoreTopicChanges
+
+__all__ = ["ClusterMember", "StoreTopicChanges", "controlled_shutdown", "join_cluster", "replica_fetchers"]

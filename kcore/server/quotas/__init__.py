@@ -1,0 +1,1 @@
+"""Quotas of clients and of replication, and what measures them."""

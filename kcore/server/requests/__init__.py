@@ -1,0 +1,1 @@
+"""Between the network and the handlers: dispatch, threads, permissions, fetch sessions."""

@@ -1,0 +1,1 @@
+"""Topics: creation, deletion, settings and partitions, for a broker alone and in a cluster."""
