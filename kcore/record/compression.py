@@ -270,31 +270,14 @@ def _checksum_position(frame: Buffer) -> int:
 
 def _with_historic_checksum(frame: bytes) -> bytes:
     at = _checksum_position(frame)
-    return frame[:at] + bytes([_xxh32(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]
+    return frame[:at] + bytes([_library("xxhash").xxh32_intdigest(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]
 
 
 def _with_right_checksum(frame: Buffer) -> bytes:
     """The historic checksum is not looked at, as Kafka does not: the message's CRC covers it."""
     at = _checksum_position(frame)
     head = bytes(frame[:at])
-    return head + bytes([_xxh32(head[_LZ4_FLAGS:]) >> 8 & 0xFF]) + bytes(frame[at + 1 :])
-
-
-def _xxh32(data: bytes) -> int:
-    """xxHash, 32 bits, seed 0, of fewer than 16 bytes."""
-    p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
-    mask = 0xFFFFFFFF
-    h = p5 + len(data)
-    words = len(data) // 4
-    for word in struct.unpack_from(f"<{words}I", data):
-        h = (h + word * p3) & mask
-        h = ((h << 17 | h >> 15) * p4) & mask
-    for byte in data[4 * words :]:
-        h = (h + byte * p5) & mask
-        h = ((h << 11 | h >> 21) * p1) & mask
-    h = ((h ^ h >> 15) * p2) & mask
-    h = ((h ^ h >> 13) * p3) & mask
-    return h ^ h >> 16
+    return head + bytes([_library("xxhash").xxh32_intdigest(head[_LZ4_FLAGS:]) >> 8 & 0xFF]) + bytes(frame[at + 1 :])
 
 
 _per_thread = threading.local()  # zstd contexts are costly to make and not thread-safe

@@ -1,18 +1,15 @@
 """What the README and examples/ ask a newcomer to type works unchanged."""
 
-import pathlib
-import re
 import subprocess
 import sys
 
 import kcore
 from tests.golden_data import partition_dir
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+from tests.pages import ROOT, python_examples
 
 
 def python_blocks() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    return [str(example.parsed) for example in python_examples("README.md")]
 
 
 def run(code: str) -> str:

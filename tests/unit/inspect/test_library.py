@@ -1,7 +1,6 @@
 """kcore.inspect as a library: docs/inspect.md runs from top to bottom, and its table is the public names."""
 
 import inspect
-import pathlib
 import re
 import subprocess
 import sys
@@ -11,22 +10,19 @@ import pytest
 import kcore.inspect
 from kcore.errors import NotAPartitionDirectory
 from kcore.log.open_log import open_log
+from tests.pages import ROOT, python_examples
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "inspect.md"
+PAGE = "docs/inspect.md"
 
 
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text()
-    scope: dict[str, object] = {}
-    for example in re.finditer(r"```python\n(.*?)```", text, re.S):
-        line = text.count("\n", 0, example.start(1))
-        # Padded, so that a failure names the line of the page.
-        exec(compile("\n" * line + example.group(1), str(PAGE), "exec"), scope)
+    for example in python_examples(PAGE):
+        example.evaluate()
 
 
 def test_the_table_of_the_page_has_each_public_function_with_parameters_that_it_takes():
-    rows = dict(re.findall(r"^\| `(\w+)\(([^`]*)\)` \|", PAGE.read_text(), re.M))
+    rows = dict(re.findall(r"^\| `(\w+)\(([^`]*)\)` \|", (ROOT / PAGE).read_text(), re.M))
     functions = {name for name in kcore.inspect.__all__ if inspect.isfunction(getattr(kcore.inspect, name))}
     assert rows.keys() == functions
     for name, parameters in rows.items():

@@ -1,42 +1,35 @@
 """Every example in docs/dataframes.md runs, in the order of the page."""
 
 import codeop
-import pathlib
 import re
 import tempfile
 
 import pytest
 
+from tests.pages import ROOT, python_examples
+
 for library in ("pyarrow", "pandas", "polars", "duckdb"):
     pytest.importorskip(library)
 
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "dataframes.md"
-
-
-def examples() -> list[re.Match]:
-    blocks = list(re.finditer(r"```python\n(.*?)```", PAGE.read_text(), re.S))
-    assert len(blocks) > 8
-    return blocks
+PAGE = "docs/dataframes.md"
 
 
 def test_the_page_runs_from_top_to_bottom_and_makes_the_data_that_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    text = PAGE.read_text()
-    scope: dict[str, object] = {}
-    for example in examples():
-        line = text.count("\n", 0, example.start(1))
-        # Padded, so that a failure names the line of the page.
-        exec(compile("\n" * line + example.group(1), str(PAGE), "exec"), scope)
+    examples = python_examples(PAGE)
+    assert len(examples) > 8
+    for example in examples:
+        example.evaluate()
 
 
 def test_each_example_can_be_pasted_into_pythons_prompt():
     """There an empty line ends a block, and nothing else does."""
-    for example in examples():
+    for example in python_examples(PAGE):
         prompt, pending = codeop.CommandCompiler(), ""
-        for line in example.group(1).splitlines():
+        for line in str(example.parsed).splitlines():
             pending += line + "\n"
-            if prompt(pending.removesuffix("\n"), str(PAGE)) is not None:
+            if prompt(pending.removesuffix("\n"), PAGE) is not None:
                 pending = ""
         assert not pending, f"not ended: {pending}"
 
@@ -57,7 +50,7 @@ def name_on_the_page(type_):
 def test_the_schema_of_the_page_is_the_schema():
     from kcore.record import arrow
 
-    rows = re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]*)\|", PAGE.read_text(), re.M)[1:]
+    rows = re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]*)\|", (ROOT / PAGE).read_text(), re.M)[1:]
     fields = arrow.schema(arrow.COLUMNS)
     assert [(name, type_) for name, type_, _ in rows] == [
         (field.name, name_on_the_page(field.type)) for field in fields

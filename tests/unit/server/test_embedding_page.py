@@ -1,18 +1,11 @@
 """Every example in docs/embedding.md runs, in the order of the page."""
 
-import pathlib
-import re
-
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "embedding.md"
+from tests.pages import python_examples
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text()
-    examples = list(re.finditer(r"```python\n(.*?)```", text, re.S))
+    examples = python_examples("docs/embedding.md")
     assert len(examples) == 7
-    scope: dict[str, object] = {}
     for example in examples:
-        line = text.count("\n", 0, example.start(1))
-        # Padded, so that a failure names the line of the page.
-        exec(compile("\n" * line + example.group(1), str(PAGE), "exec"), scope)
+        example.evaluate()

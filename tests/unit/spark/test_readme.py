@@ -1,13 +1,8 @@
 """The commands of the README and docs/spark.md work unchanged, for topics of several partitions too."""
 
-import pathlib
-import re
-
 import kcore
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from tests.interop.test_readme import python_blocks
-
-PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "spark.md"
+from tests.pages import python_examples
 
 
 def write_orders(data_dir):
@@ -26,6 +21,10 @@ def values_in(directory):
         return sorted(record.value for record in log.records())
 
 
+def texts(page):
+    return [str(example.parsed) for example in python_examples(page)]
+
+
 def with_paths(code, paths):
     for named, there in paths.items():
         assert f'"{named}"' in code
@@ -35,7 +34,7 @@ def with_paths(code, paths):
 
 def test_the_readme_reads_and_writes_with_spark(spark, tmp_path, capsys):
     write_orders(tmp_path / "kafka")
-    (code,) = (block for block in python_blocks() if "spark" in block)
+    (code,) = (code for code in texts("README.md") if "spark" in code)
     exec(with_paths(code, {"/var/lib/kafka": tmp_path / "kafka", "copy": tmp_path / "copy"}), {})
     out = capsys.readouterr().out
     assert "|        0|   10|" in out and "|        1|   10|" in out
@@ -46,7 +45,7 @@ def test_the_readme_reads_and_writes_with_spark(spark, tmp_path, capsys):
 
 def test_the_first_examples_of_the_page_read_a_directory_and_write_another(spark, tmp_path):
     write_orders(tmp_path / "data")
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    blocks = texts("docs/spark.md")
     (write,) = (block for block in blocks if '"/data/kafka"' in block and ".write." in block)
     files, _through_a_broker = write.split("\n\n")
     scope = {}
