@@ -21,7 +21,7 @@ export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_COMPILE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench bench-peers interop wheel sanitize clean built dev
+.PHONY: help run test test-threads lint bench bench-peers interop wheel sanitize clean built dev
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -32,6 +32,10 @@ run: built $(if $(filter zookeeper:%,$(STORE)),$(VENV)/.zookeeper)  ## a broker 
 
 test: dev  ## the tests, on all cores (PYTEST_ARGS=, PYTEST_JOBS=; KCORE_LONG=1 adds the long ones)
 	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 $(PYTEST_ARGS)
+
+test-threads: dev  ## the tests that start threads, with threads that take turns at each chance
+	KCORE_SWITCH_INTERVAL=1e-6 $(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 $(PYTEST_ARGS) \
+	  $$(grep -rlE 'threading' tests/unit --include='test_*.py' --exclude-dir=spark --exclude-dir=tools)
 
 lint: dev  ## ruff and mypy
 	$(PY) -m ruff check .

@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import random
+import sys
 import zlib
 
 import pytest
@@ -20,6 +21,10 @@ settings.load_profile("random examples" if "KCORE_RANDOM" in os.environ else "sa
 # A client of another test may still try to connect: its lines are not this test's.
 for library in ("kafka", "aiokafka"):
     logging.getLogger(library).propagate = False
+
+# `make test-threads`: threads take turns after so many seconds, and meet where they seldom do otherwise.
+if "KCORE_SWITCH_INTERVAL" in os.environ:
+    sys.setswitchinterval(float(os.environ["KCORE_SWITCH_INTERVAL"]))
 
 _numbers = itertools.count()
 
