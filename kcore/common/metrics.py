@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 Attributes = dict[str, float]
 #: What is measured, as a source yields it: (name, an object that counts, or the value of a gauge).
 Measured = Meter | TimeHistogram | float | Attributes
-Source = Callable[[], Iterable[tuple[str, "Measured"]]]
+Source = Callable[[], Iterable[tuple["MetricName", "Measured"]]]
 
 #: Attributes of a TimeHistogram, with Kafka's names.
 _PERCENTILES = {
@@ -41,14 +41,27 @@ _PERCENTILES = {
 _PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
 
 
-def metric_name(group: str, type_name: str, name: str, **tags: object) -> str:
-    """The name of Kafka's MBean: metric_name("kafka.server", "ReplicaManager", "LeaderCount").
+class MetricName(str):
+    """The name of Kafka's MBean, and its parts: MetricName("kafka.server", "ReplicaManager", "LeaderCount").
 
-    Tags come in the order of the arguments; a value with characters that JMX reserves is quoted.
+    Tags come in the order of the arguments.  In the string a tag's value is quoted if it has characters that JMX
+    reserves; `tags` has it as it is.
     """
-    parts = [f"{group}:type={type_name},name={name}"]
-    parts += [f"{tag}={_tag_value(str(value))}" for tag, value in tags.items()]
-    return ",".join(parts)
+
+    __slots__ = ("group", "name", "tags", "type_name")
+
+    group: str
+    type_name: str
+    name: str
+    tags: Mapping[str, str]
+
+    def __new__(cls, group: str, type_name: str, name: str, **tags: object) -> MetricName:
+        values = {tag: str(value) for tag, value in tags.items()}
+        parts = [f"{group}:type={type_name},name={name}"]
+        parts += [f"{tag}={_tag_value(value)}" for tag, value in values.items()]
+        self = super().__new__(cls, ",".join(parts))
+        self.group, self.type_name, self.name, self.tags = group, type_name, name, values
+        return self
 
 
 def _tag_value(value: str) -> str:
@@ -74,20 +87,10 @@ class Metrics:
         """source(): the metrics of a part of the broker; called at each read()."""
         self._sources.append(source)
 
-    def gauge(self, name: str, value: Callable[[], float]) -> None:
-        """A metric whose Value is that of value() when it is read."""
-        self.add_source(lambda: [(name, float(value()))])
-
-    def meter(self, name: str) -> Meter:
-        """A new counter; its attributes are Count and MeanRate."""
-        meter = Meter()
-        self.add_source(lambda: [(name, meter)])
-        return meter
-
-    def read(self) -> dict[str, Attributes]:
+    def read(self) -> dict[MetricName, Attributes]:
         """All metrics, sorted by name: {name: {attribute: value}}.  Times are ms, rates per second."""
         elapsed_s = max(self._time.hi_res_clock_ms() - self._start_ms, 1.0) / 1000
-        values: dict[str, Attributes] = {}
+        values: dict[MetricName, Attributes] = {}
         for source in list(self._sources):
             try:
                 for name, measured in source():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from kcore.client.blocking_sender import BlockingSender
@@ -131,6 +131,10 @@ class RequestSendThread(ShutdownableThread):
         self._failures = FailureLog()
         self._changed = threading.Condition()
 
+    @property
+    def queue_size(self) -> int:
+        return len(self._channel)
+
     def put(self, request: Message, on_reply: OnReply | None) -> None:
         with self._changed:
             self._channel.put(request, on_reply)
@@ -182,6 +186,8 @@ class ControllerChannels(Protocol):
 
     def send_request(self, broker_id: int, request: Message, on_reply: OnReply | None = None) -> None: ...
 
+    def queue_sizes(self) -> Mapping[int, int]: ...
+
     def close(self) -> None: ...
 
 
@@ -229,6 +235,11 @@ class ControllerChannelManager:
             logger.warning("no channel to broker %d: %s is not sent", broker_id, type(request).__name__)
         else:
             thread.put(request, on_reply)
+
+    def queue_sizes(self) -> Mapping[int, int]:
+        """Broker id -> requests that it has not answered."""
+        with self._lock:
+            return {broker_id: thread.queue_size for broker_id, thread in self._threads.items()}
 
     def close(self) -> None:
         with self._lock:

@@ -60,6 +60,11 @@ class ControllerEventManager:
         self._thread: _EventThread | None = None
         self._is_closed = False
 
+    @property
+    def queue_size(self) -> int:
+        """Events that wait."""
+        return len(self._events)
+
     def start(self) -> None:
         self._thread = _EventThread(self._name, self)
         self._thread.start()

@@ -179,6 +179,10 @@ class KafkaController:
     def is_active(self) -> bool:
         return self._term is not None
 
+    def queue_sizes(self) -> Mapping[int, int]:
+        """Broker id -> requests to it that it has not answered; empty unless this is the active controller."""
+        return self._channels.queue_sizes()
+
     def controlled_shutdown(self, broker_id: int, broker_epoch: int, on_done: OnControlledShutdown) -> None:
         """Move the leadership away from a broker that is about to stop (PSM-08).
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kcore.common.meters import Meter, TimeHistogram, TopicMeters
-from kcore.common.metrics import Measured, count, metric_name
+from kcore.common.metrics import Measured, MetricName, count
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -146,7 +146,7 @@ class ReplicaMeters:
         """A fetch that waited is answered at its deadline (PURG-16)."""
         (self.follower_fetch_expirations if is_follower else self.consumer_fetch_expirations).mark()
 
-    def measured(self) -> Iterator[tuple[str, Measured]]:
+    def measured(self) -> Iterator[tuple[MetricName, Measured]]:
         """All of them by Kafka's names."""
         everything = TopicMeters()
         everything.add(self.other_topics)
@@ -154,34 +154,34 @@ class ReplicaMeters:
             everything.add(meters)
             for attribute, name in _OF_A_TOPIC.items():
                 value = getattr(meters, attribute)
-                yield metric_name("kafka.server", "BrokerTopicMetrics", name, topic=topic), count(value)
+                yield MetricName("kafka.server", "BrokerTopicMetrics", name, topic=topic), count(value)
         for attribute, name in (_OF_A_TOPIC | _OF_ALL_TOPICS).items():
-            yield metric_name("kafka.server", "BrokerTopicMetrics", name), count(getattr(everything, attribute))
-        yield metric_name("kafka.server", "ReplicaManager", "IsrShrinksPerSec"), self.isr_shrinks
-        yield metric_name("kafka.server", "ReplicaManager", "IsrExpandsPerSec"), self.isr_expands
-        yield metric_name("kafka.server", "ReplicaManager", "FailedIsrUpdatesPerSec"), self.failed_isr_updates
+            yield MetricName("kafka.server", "BrokerTopicMetrics", name), count(getattr(everything, attribute))
+        yield MetricName("kafka.server", "ReplicaManager", "IsrShrinksPerSec"), self.isr_shrinks
+        yield MetricName("kafka.server", "ReplicaManager", "IsrExpandsPerSec"), self.isr_expands
+        yield MetricName("kafka.server", "ReplicaManager", "FailedIsrUpdatesPerSec"), self.failed_isr_updates
         expirations = list(self.produce_expirations.items())
         for topic_partition, meter in expirations:
             if topic_partition is not _REMOVED:
                 topic, partition = topic_partition
                 yield (
-                    metric_name(
+                    MetricName(
                         "kafka.server", "DelayedProduceMetrics", "ExpiresPerSec", topic=topic, partition=partition
                     ),
                     meter,
                 )
         total = sum(meter.count for _, meter in expirations)
-        yield metric_name("kafka.server", "DelayedProduceMetrics", "ExpiresPerSec"), count(total)
-        name = metric_name("kafka.server", "DelayedDeleteRecordsMetrics", "ExpiresPerSec")
+        yield MetricName("kafka.server", "DelayedProduceMetrics", "ExpiresPerSec"), count(total)
+        name = MetricName("kafka.server", "DelayedDeleteRecordsMetrics", "ExpiresPerSec")
         yield name, self.delete_records_expirations
         for fetcher_type, meter in (
             ("follower", self.follower_fetch_expirations),
             ("consumer", self.consumer_fetch_expirations),
         ):
-            name = metric_name("kafka.server", "DelayedFetchMetrics", "ExpiresPerSec", fetcherType=fetcher_type)
+            name = MetricName("kafka.server", "DelayedFetchMetrics", "ExpiresPerSec", fetcherType=fetcher_type)
             yield name, meter
         yield (
-            metric_name("kafka.network", "RequestMetrics", "MessageConversionsTimeMs", request="Produce"),
+            MetricName("kafka.network", "RequestMetrics", "MessageConversionsTimeMs", request="Produce"),
             self.conversion_times,
         )
 
@@ -189,7 +189,7 @@ class ReplicaMeters:
 _REMOVED = TopicPartition("", -1)
 
 
-def partition_gauges(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measured]]:
+def partition_gauges(replica_manager: ReplicaManager) -> Iterator[tuple[MetricName, Measured]]:
     """What the partitions are now, summed up and one by one."""
     hosted = replica_manager.hosted()
     partitions = replica_manager.partitions()
@@ -206,19 +206,19 @@ def partition_gauges(replica_manager: ReplicaManager) -> Iterator[tuple[str, Mea
         under_replicated += lacks_replicas
         under_min_isr += is_below
         at_min_isr += is_at
-        values: tuple[tuple[str, str, float], ...] = (
-            ("kafka.cluster:type=Partition", "UnderReplicated", lacks_replicas),
-            ("kafka.cluster:type=Partition", "UnderMinIsr", is_below),
-            ("kafka.cluster:type=Partition", "AtMinIsr", is_at),
-            ("kafka.cluster:type=Partition", "InSyncReplicasCount", in_sync),
-            ("kafka.cluster:type=Partition", "ReplicasCount", replicas),
-            ("kafka.cluster:type=Partition", "LastStableOffsetLag", log.high_watermark - log.last_stable_offset),
-            ("kafka.log:type=Log", "LogStartOffset", log.log_start_offset),
-            ("kafka.log:type=Log", "LogEndOffset", log.log_end_offset),
-            ("kafka.log:type=Log", "Size", log.size),
+        values: tuple[tuple[str, str, str, float], ...] = (
+            ("kafka.cluster", "Partition", "UnderReplicated", lacks_replicas),
+            ("kafka.cluster", "Partition", "UnderMinIsr", is_below),
+            ("kafka.cluster", "Partition", "AtMinIsr", is_at),
+            ("kafka.cluster", "Partition", "InSyncReplicasCount", in_sync),
+            ("kafka.cluster", "Partition", "ReplicasCount", replicas),
+            ("kafka.cluster", "Partition", "LastStableOffsetLag", log.high_watermark - log.last_stable_offset),
+            ("kafka.log", "Log", "LogStartOffset", log.log_start_offset),
+            ("kafka.log", "Log", "LogEndOffset", log.log_end_offset),
+            ("kafka.log", "Log", "Size", log.size),
         )
-        for prefix, name, value in values:
-            yield f"{prefix},name={name},topic={topic},partition={number}", float(value)
+        for group, type_name, name, value in values:
+            yield MetricName(group, type_name, name, topic=topic, partition=number), float(value)
     for name, value in (
         ("LeaderCount", leaders),
         ("PartitionCount", len(hosted)),
@@ -227,4 +227,4 @@ def partition_gauges(replica_manager: ReplicaManager) -> Iterator[tuple[str, Mea
         ("UnderMinIsrPartitionCount", under_min_isr),
         ("AtMinIsrPartitionCount", at_min_isr),
     ):
-        yield metric_name("kafka.server", "ReplicaManager", name), float(value)
+        yield MetricName("kafka.server", "ReplicaManager", name), float(value)

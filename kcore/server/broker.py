@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from kcore.common import topic_names
+from kcore.common.metrics import MetricName
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -392,7 +393,7 @@ class Broker:
                 isolation,
             )
 
-    def metrics(self) -> dict[str, dict[str, float]]:
+    def metrics(self) -> dict[MetricName, dict[str, float]]:
         """What the broker measures, by the names of Kafka's MBeans: {name: {attribute: value}}, sorted by name.
 
         metrics()["kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders"]["Count"]: bytes since the
@@ -653,7 +654,12 @@ class Broker:
             )
         )
         self._metrics = broker_metrics(
-            background.clients_time, self._log_manager, self.replica_manager, fetchers, self._apis
+            background.clients_time,
+            self._log_manager,
+            self.replica_manager,
+            fetchers,
+            self._apis,
+            pool,
         )
         start_monitor(self, first_dir, [listener.port for listener in self._bound_listeners], parts)
         self._client = InProcessClient(
@@ -670,9 +676,11 @@ class Broker:
         parts.callback(self._server.shutdown)
 
     def _join_cluster(self, background: Background, scheduler: Scheduler) -> None:
-        from kcore.server.member.cluster_parts import join_cluster
+        from kcore.server.member.cluster_parts import join_cluster, member_metrics
 
         member, time = self.cluster_member, background.clients_time
+        for source in member_metrics(member, self.store):
+            self._metrics.add_source(source)
         join_cluster(member, self.store, self.config, self._bound_listeners, time, scheduler, self._parts)
         self._log_manager.record_boot_id()  # the ISRs are left
         self._parts.callback(self._leave_cluster, time)

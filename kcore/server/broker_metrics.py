@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kcore.common.metrics import Measured, Metrics, count, metric_name
+from kcore.common.metrics import Measured, MetricName, Metrics, count
 from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
 from kcore.metadata.metadata_cache import Endpoint
@@ -13,6 +13,7 @@ from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_meters import partition_gauges
 from kcore.server.requests.kafka_apis import KafkaApis
+from kcore.server.requests.request_handler_pool import RequestHandlerPool
 
 if TYPE_CHECKING:
     from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
@@ -24,6 +25,7 @@ def broker_metrics(
     replica_manager: ReplicaManager,
     fetchers: ReplicaFetcherManager | None,
     kafka_apis: KafkaApis,
+    pool: RequestHandlerPool,
 ) -> Metrics:
     """The registry of a broker with these parts; rates count from now on.  fetchers: None for a broker alone."""
     metrics = Metrics(time)
@@ -34,10 +36,11 @@ def broker_metrics(
     start_ms = time.hi_res_clock_ms()
     metrics.add_source(lambda: _fetchers(fetchers, max(time.hi_res_clock_ms() - start_ms, 1.0) / 1000))
     metrics.add_source(kafka_apis.measured)
+    metrics.add_source(lambda: _request_queues(pool))
     return metrics
 
 
-def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measured]]:
+def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[MetricName, Measured]]:
     waiting: dict[str, list[DelayedOperationPurgatory]] = {
         "Produce": [replica_manager.delayed_produce_purgatory],
         # Kafka has one purgatory for the fetches of consumers and followers.
@@ -50,10 +53,10 @@ def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measure
             ("NumDelayedOperations", sum(purgatory.delayed for purgatory in purgatories)),
         ):
             tags = {"delayedOperation": operation}
-            yield metric_name("kafka.server", "DelayedOperationPurgatory", name, **tags), float(value)
+            yield MetricName("kafka.server", "DelayedOperationPurgatory", name, **tags), float(value)
 
 
-def _fetchers(fetchers: ReplicaFetcherManager | None, elapsed_s: float) -> Iterator[tuple[str, Measured]]:
+def _fetchers(fetchers: ReplicaFetcherManager | None, elapsed_s: float) -> Iterator[tuple[MetricName, Measured]]:
     """Of the threads that copy from other brokers (FMGR-11, FT-15); a broker alone has none."""
     threads, addresses = (fetchers.threads(), fetchers.addresses()) if fetchers is not None else ({}, {})
     max_lag = 0
@@ -63,26 +66,34 @@ def _fetchers(fetchers: ReplicaFetcherManager | None, elapsed_s: float) -> Itera
         tags = {"clientId": client_id}
         if isinstance(address, Endpoint):
             tags |= {"brokerHost": address.host, "brokerPort": str(address.port)}
-        yield metric_name("kafka.server", "FetcherStats", "RequestsPerSec", **tags), count(thread.requests)
-        yield metric_name("kafka.server", "FetcherStats", "BytesPerSec", **tags), count(thread.bytes)
+        yield MetricName("kafka.server", "FetcherStats", "RequestsPerSec", **tags), count(thread.requests)
+        yield MetricName("kafka.server", "FetcherStats", "BytesPerSec", **tags), count(thread.bytes)
         for (topic, partition), state in thread.states().items():
             lag = state.lag or 0
             max_lag = max(max_lag, lag)
             of_partition = {"clientId": client_id, "topic": topic, "partition": partition}
-            yield metric_name("kafka.server", "FetcherLagMetrics", "ConsumerLag", **of_partition), float(lag)
+            yield MetricName("kafka.server", "FetcherLagMetrics", "ConsumerLag", **of_partition), float(lag)
     for name, value in (
         ("MaxLag", max_lag),
         ("MinFetchRate", min((thread.requests for thread in threads.values()), default=0) / elapsed_s),
         ("FailedPartitionsCount", fetchers.failed_partitions_count if fetchers is not None else 0),
         ("DeadThreadCount", fetchers.dead_thread_count if fetchers is not None else 0),
     ):
-        yield metric_name("kafka.server", "ReplicaFetcherManager", name, clientId="Replica"), float(value)
+        yield MetricName("kafka.server", "ReplicaFetcherManager", name, clientId="Replica"), float(value)
 
 
-def _log_dirs(log_manager: LogManager) -> Iterator[tuple[str, Measured]]:
+def _request_queues(pool: RequestHandlerPool) -> Iterator[tuple[MetricName, Measured]]:
+    """Requests that wait for a thread: of all lanes together as in Kafka, which has one queue, and of each."""
+    sizes = pool.queue_sizes()
+    yield MetricName("kafka.network", "RequestChannel", "RequestQueueSize"), float(sum(sizes.values()))
+    for runs_on, size in sizes.items():
+        yield MetricName("kafka.network", "RequestChannel", "LaneQueueSize", lane=runs_on.value), float(size)
+
+
+def _log_dirs(log_manager: LogManager) -> Iterator[tuple[MetricName, Measured]]:
     offline = log_manager.offline_log_dirs
-    yield metric_name("kafka.log", "LogManager", "OfflineLogDirectoryCount"), float(len(offline))
+    yield MetricName("kafka.log", "LogManager", "OfflineLogDirectoryCount"), float(len(offline))
     for path in log_manager.log_dirs:
-        name = metric_name("kafka.log", "LogManager", "LogDirectoryOffline", logDirectory=path)
+        name = MetricName("kafka.log", "LogManager", "LogDirectoryOffline", logDirectory=path)
         yield name, float(path in offline)
-    yield metric_name("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs"), log_manager.flush_times
+    yield MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs"), log_manager.flush_times

@@ -3,7 +3,15 @@ other brokers.  Broker imports this module when it starts as one, so that a brok
 
 from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster
 from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.member_metrics import member_metrics
 from kcore.server.member.replica_fetchers import replica_fetchers
 from kcore.server.topics.store_topic_changes import StoreTopicChanges
 
-__all__ = ["ClusterMember", "StoreTopicChanges", "controlled_shutdown", "join_cluster", "replica_fetchers"]
+__all__ = [
+    "ClusterMember",
+    "StoreTopicChanges",
+    "controlled_shutdown",
+    "join_cluster",
+    "member_metrics",
+    "replica_fetchers",
+]

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from kcore.common.meters import RequestMeters
-from kcore.common.metrics import Measured, count, metric_name
+from kcore.common.metrics import Measured, MetricName, count
 from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
@@ -98,14 +98,14 @@ class KafkaApis:
                 return
         self._run(context, entry, body)
 
-    def measured(self) -> Iterator[tuple[str, Measured]]:
+    def measured(self) -> Iterator[tuple[MetricName, Measured]]:
         """How many requests of each API and version came, and how long they took to be answered."""
         for api_key, entry in list(self._entries.items()):
             name = "".join(word.capitalize() for word in api_key.name.split("_"))
             for version, requests in entry.meters.requests().items():
                 tags = {"request": name, "version": version}
-                yield metric_name("kafka.network", "RequestMetrics", "RequestsPerSec", **tags), count(requests)
-            yield metric_name("kafka.network", "RequestMetrics", "TotalTimeMs", request=name), entry.meters
+                yield MetricName("kafka.network", "RequestMetrics", "RequestsPerSec", **tags), count(requests)
+            yield MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", request=name), entry.meters
 
     def _decode_and_run(self, context: RequestContext, entry: _Entry) -> None:
         """On a thread of the pool."""

@@ -69,6 +69,10 @@ class RequestHandlerPool:
         connection is closed.  After shutdown() nothing happens."""
         self._lanes[runs_on].submit(request, task)
 
+    def queue_sizes(self) -> dict[RunsOn, int]:
+        """Requests that wait for a thread."""
+        return {runs_on: lane.size for runs_on, lane in self._lanes.items()}
+
     def resize(self, num_threads: int) -> None:
         """Requests in any order have up to num_threads threads from now on; one too many ends after its request."""
         self._lanes[RunsOn.POOL].resize(num_threads)
@@ -93,6 +97,10 @@ class _Lane:
         self._started = 0
         self._idle = 0
         self._stopping = False
+
+    @property
+    def size(self) -> int:
+        return len(self._waiting)
 
     def submit(self, request: Request, task: Task) -> None:
         with self._changed:

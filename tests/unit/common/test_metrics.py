@@ -7,18 +7,18 @@ import threading
 import pytest
 
 from kcore.common.meters import Meter, RequestMeters, TimeHistogram, TopicMeters
-from kcore.common.metrics import Metrics, metric_name, rates
+from kcore.common.metrics import MetricName, Metrics, rates
 from kcore.common.time import MockTime
 
 COUNTS = [name for name in dir(TopicMeters) if not name.startswith("_") and not callable(getattr(TopicMeters(), name))]
 
 
 def test_METRIC_01_a_metric_has_the_name_of_kafkas_mbean():
-    assert metric_name("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a.b_c-d") == (
+    assert MetricName("kafka.server", "BrokerTopicMetrics", "BytesInPerSec", topic="a.b_c-d") == (
         "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=a.b_c-d"
     )
     # As JMX shows a directory; the characters that an ObjectName reserves are escaped inside quotes.
-    assert metric_name("kafka.log", "LogManager", "LogDirectoryOffline", logDirectory='/d"*') == (
+    assert MetricName("kafka.log", "LogManager", "LogDirectoryOffline", logDirectory='/d"*') == (
         'kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory="/d\\"\\*"'
     )
 
@@ -124,14 +124,20 @@ def test_begin_and_end_count_the_time_between_them():
     assert smallest == largest >= 3.0
 
 
+def test_a_name_has_its_parts_and_a_tag_its_value_without_quotes():
+    name = MetricName("kafka.log", "LogManager", "LogDirectoryOffline", logDirectory='/d"*', partition=3)
+    assert (name.group, name.type_name, name.name) == ("kafka.log", "LogManager", "LogDirectoryOffline")
+    assert name.tags == {"logDirectory": '/d"*', "partition": "3"}
+    assert {name: 1}[str(name)] == 1
+
+
 def test_a_reading_has_counts_rates_times_and_values_by_name():
     time = MockTime()
     metrics = Metrics(time)
-    meter = metrics.meter("b:type=T,name=PerSec")
-    size = [3]
-    metrics.gauge("c:type=T,name=Size", lambda: size[0])
-    times = TimeHistogram()
-    metrics.add_source(lambda: [("a:type=T,name=TimeMs", times)])
+    meter, times = Meter(), TimeHistogram()
+    size = [3.0]
+    metrics.add_source(lambda: [(MetricName("b", "T", "PerSec"), meter), (MetricName("c", "T", "Size"), size[0])])
+    metrics.add_source(lambda: [(MetricName("a", "T", "TimeMs"), times)])
     meter.mark(10)
     times.update(2_000_000)
     time.sleep(4000)
@@ -151,8 +157,8 @@ def test_a_reading_has_counts_rates_times_and_values_by_name():
 
 def test_a_source_that_fails_is_logged_and_the_others_are_read(caplog):
     metrics = Metrics(MockTime())
-    metrics.gauge("x:type=T,name=Broken", lambda: 1 // 0)
-    metrics.gauge("x:type=T,name=Whole", lambda: 1)
+    metrics.add_source(lambda: [(MetricName("x", "T", "Broken"), 1 // 0)])
+    metrics.add_source(lambda: [(MetricName("x", "T", "Whole"), 1.0)])
     assert metrics.read() == {"x:type=T,name=Whole": {"Value": 1.0}}
     assert "ZeroDivisionError" in caplog.text
 

@@ -1,6 +1,6 @@
 """Controllers on one store, without threads and sockets."""
 
-from collections import deque
+from collections import Counter, deque
 from random import Random
 
 from kcore.common.scheduler import MockScheduler
@@ -46,6 +46,10 @@ class FakeChannels:
         assert broker_id in self.brokers
         self.sent.append((broker_id, request))
         self.waiting.append((broker_id, request, on_reply))
+
+    def queue_sizes(self):
+        waiting = Counter(broker_id for broker_id, _, _ in self.waiting)
+        return {broker_id: waiting[broker_id] for broker_id in self.brokers}
 
     def close(self):
         self.brokers.clear()

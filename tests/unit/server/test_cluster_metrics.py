@@ -5,7 +5,7 @@ import time
 import pytest
 
 import kcore
-from kcore.common.metrics import metric_name
+from kcore.common.metrics import MetricName
 from tests.cluster_sessions import LONG_MS
 
 
@@ -29,7 +29,7 @@ def leader_and_followers(cluster):
 
 
 def counts(broker, name):
-    return broker.metrics()[metric_name("kafka.server", "BrokerTopicMetrics", name)]["Count"]
+    return broker.metrics()[MetricName("kafka.server", "BrokerTopicMetrics", name)]["Count"]
 
 
 def by_prefix(broker, prefix):
@@ -73,7 +73,7 @@ def test_METRIC_01_a_broker_that_stops_leaves_the_isr_and_is_counted(cluster):
     leader, (_, stopped) = leader_and_followers(cluster)
 
     def replica_metric(name, attribute):
-        return leader.metrics()[metric_name("kafka.server", "ReplicaManager", name)][attribute]
+        return leader.metrics()[MetricName("kafka.server", "ReplicaManager", name)][attribute]
 
     assert replica_metric("UnderReplicatedPartitions", "Value") == 0
     expands = replica_metric("IsrExpandsPerSec", "Count")
@@ -89,3 +89,15 @@ def test_METRIC_01_a_broker_that_stops_leaves_the_isr_and_is_counted(cluster):
     wait_for(lambda: number in leader.explain_isr("t").isr)
     wait_for(lambda: replica_metric("IsrExpandsPerSec", "Count") == expands + 1)
     wait_for(lambda: replica_metric("UnderReplicatedPartitions", "Value") == 0)
+
+
+def test_METRIC_01_one_broker_of_a_cluster_is_its_active_controller(cluster):
+    def of(broker, name):
+        return broker.metrics()[MetricName("kafka.controller", "KafkaController", name)]["Value"]
+
+    (active,) = [broker for broker in cluster.brokers.values() if of(broker, "ActiveControllerCount")]
+    wait_for(lambda: of(active, "ActiveBrokerCount") == 3)
+    assert of(active, "GlobalTopicCount") == 1 and of(active, "OfflinePartitionsCount") == 0
+    for broker in cluster.brokers.values():
+        expired = MetricName("kafka.server", "SessionExpireListener", "ZooKeeperExpiresPerSec")
+        assert broker.metrics()[expired]["Count"] == 0

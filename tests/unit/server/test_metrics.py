@@ -12,7 +12,7 @@ import kcore
 from kcore.client import monitor
 from kcore.client.monitor import MonitorError, ask_broker
 from kcore.common.meters import TopicMeters
-from kcore.common.metrics import metric_name
+from kcore.common.metrics import MetricName
 from kcore.common.topic_partition import TopicPartition
 from kcore.protocol.messages import fetch as f
 from kcore.replica.replica_meters import ReplicaMeters
@@ -29,11 +29,11 @@ def broker():
 
 
 def topic_count(broker, name, **tags):
-    return broker.metrics()[metric_name("kafka.server", "BrokerTopicMetrics", name, **tags)]["Count"]
+    return broker.metrics()[MetricName("kafka.server", "BrokerTopicMetrics", name, **tags)]["Count"]
 
 
 def value(broker, group, type_name, name, **tags):
-    return broker.metrics()[metric_name(group, type_name, name, **tags)]["Value"]
+    return broker.metrics()[MetricName(group, type_name, name, **tags)]["Value"]
 
 
 def test_METRIC_01_APP_14_produced_records_bytes_and_requests_are_counted_by_topic_and_in_total(broker):
