@@ -9,15 +9,17 @@ from functools import partial
 
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error, some_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
 from kcore.controller.controller_context import LiveBroker
 from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.kafka_controller import KafkaController
-from kcore.errors import NONE, KafkaError, for_code
+from kcore.errors import NONE, KafkaError, NotController, for_code
 from kcore.metadata.metadata_cache import MetadataCache, MetadataSnapshot
 from kcore.metadata.store import MetadataStore
+from kcore.metadata.store_errors import RepeatedError
 from kcore.network.listener import Listener
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kcore.server.config.kafka_config import KafkaConfig
@@ -26,8 +28,11 @@ from kcore.server.member.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
-_BACKOFF_WITHOUT_STORE_MS = 1000
-_GIVE_UP_WITHOUT_STORE_MS = 4000
+#: A broker that stops looks so often, and for so long, for a controller that answers.
+_RETRY_MS = 200
+_GIVE_UP_MS = 4000
+#: How long a controller may take to say which requests it serves.
+_GREETING_MS = 1000
 
 
 def inter_broker_listener_name(config: KafkaConfig) -> str:
@@ -113,73 +118,72 @@ def has_other_live_replica(snapshot: MetadataSnapshot, broker_id: int, topic_par
 def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
-    While this broker cannot reach the store it waits at most a second between two attempts, and 4 s in all: most likely
-    the controller cannot reach it either, and then elects no leader, and does not answer while its calls of the store
-    wait; but if the store is soon back, or only this broker cannot reach it, they work.
+    As long as no controller answers, the one that the metadata have is asked every 200 ms: the next one may be elected
+    any moment.  After 4 s of that the broker stops without it, as clients wait for other leaders meanwhile.  They count
+    from before the store is looked for: while this broker cannot reach it, most likely no controller can either.
+    A controller that answers is asked controlled.shutdown.max.retries times more where partitions are left.
 
     False where no other broker can lead: the broker is the last one, the partitions that it still leads have no other
-    replica on a live broker, or the attempts are used up.  The others may have stopped before the metadata say so; thus
-    a warning comes only once the attempts are used up.
+    replica on a live broker, the retries are used up, or no controller has answered.  The others may have stopped
+    before the metadata say so; thus a warning comes only in the end.
     Source: KafkaServer.controlledShutdown, Kafka 3.9.
     """
     if not config["controlled.shutdown.enable"]:
         return False
+    give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_MS
     member.find_store()
     broker_id = member.broker_id
-    give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_WITHOUT_STORE_MS
-    failure: Exception | None = None
-    for attempt in range(config["controlled.shutdown.max.retries"] + 1):
+    retries_left: int = config["controlled.shutdown.max.retries"]
+    errors = RepeatedError()
+    failure = ""
+    while (left_ms := give_up_ms - time.hi_res_clock_ms()) > 0:
         snapshot = metadata_cache.snapshot
         if snapshot.broker_ids() in ([], [broker_id]):
             return False
-        if attempt:
-            backoff_ms = config["controlled.shutdown.retry.backoff.ms"]
-            if member.is_store_away:
-                backoff_ms = min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS)
-                if time.hi_res_clock_ms() + backoff_ms >= give_up_ms:
-                    break
-            time.sleep(backoff_ms)
-        timeout_ms = config["controller.socket.timeout.ms"]
-        if member.is_store_away:
-            timeout_ms = min(timeout_ms, give_up_ms - time.hi_res_clock_ms())
-            if timeout_ms <= 0:
-                break
-        endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
-        if endpoint is None:
-            logger.info("broker %d: the metadata have no controller; the leaders do not move yet", broker_id)
-            continue
-        sender = NegotiatingSender(
-            BlockingSender(
-                endpoint.host,
-                endpoint.port,
-                f"broker-{broker_id}",
-                request_timeout_ms=timeout_ms,
-                time=time,
-            )
-        )
         try:
-            reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=member.broker_epoch))
+            remaining = _ask_controller(member, snapshot, config, time, left_ms)
         except (OSError, KafkaError) as error:
-            logger.info("broker %d: controlled shutdown, attempt %d: %s", broker_id, attempt + 1, error)
-            failure = error
+            failure = plain_error(error)
+            if errors.is_new(error):
+                logger.info("broker %d: controlled shutdown: %s", broker_id, failure)
+            time.sleep(_RETRY_MS)
             continue
-        finally:
-            sender.close()
-        assert isinstance(reply, ControlledShutdownResponse)
-        failure = None
-        if reply.error_code == NONE and not reply.remaining_partitions:
+        if not remaining:
             return True
-        logger.info(
-            "broker %d: controlled shutdown: %s, %d partitions have no other leader",
-            broker_id,
-            for_code(reply.error_code).__name__ if reply.error_code != NONE else "done",
-            len(reply.remaining_partitions),
-        )
-        remaining = [TopicPartition(each.topic_name, each.partition_index) for each in reply.remaining_partitions]
-        if reply.error_code == NONE and not any(
-            has_other_live_replica(metadata_cache.snapshot, broker_id, tp) for tp in remaining
-        ):
+        logger.info("broker %d: controlled shutdown: no other leader for %s", broker_id, some_of(remaining))
+        if not retries_left:
             return False
-    if failure is not None:
-        logger.warning("broker %d stops without a controlled shutdown: %s", broker_id, failure)
+        retries_left -= 1
+        retry_ms = time.hi_res_clock_ms() + config["controlled.shutdown.retry.backoff.ms"]
+        give_up_ms = retry_ms + _GIVE_UP_MS
+        while (pause_ms := retry_ms - time.hi_res_clock_ms()) > 0:
+            snapshot = metadata_cache.snapshot
+            if member.is_store_away or not any(has_other_live_replica(snapshot, broker_id, tp) for tp in remaining):
+                return False
+            time.sleep(min(pause_ms, _RETRY_MS))
+    logger.warning("broker %d stops without a controlled shutdown, no controller answers: %s", broker_id, failure)
     return False
+
+
+def _ask_controller(
+    member: ClusterMember, snapshot: MetadataSnapshot, config: KafkaConfig, time: Time, left_ms: float
+) -> list[TopicPartition]:
+    """The partitions that the broker still leads then.  Raises OSError, KafkaError where no controller says it."""
+    endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
+    if endpoint is None:
+        raise NotController("the metadata have no controller")
+    greeting_ms = min(_GREETING_MS, left_ms)
+    client_id = f"broker-{member.broker_id}"
+    sender = BlockingSender(endpoint.host, endpoint.port, client_id, request_timeout_ms=greeting_ms, time=time)
+    try:
+        sender.api_versions()  # a controller that stands still does not even say this, while one at work does
+        sender.request_timeout_ms = left_ms if member.is_store_away else config["controller.socket.timeout.ms"]
+        request = ControlledShutdownRequest(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+        reply = NegotiatingSender(sender).send(request)
+    finally:
+        sender.close()
+    assert isinstance(reply, ControlledShutdownResponse)
+    if reply.error_code != NONE:
+        error = for_code(reply.error_code)
+        raise error(f"the controller at {endpoint.host}:{endpoint.port} answers {error.__name__}")
+    return [TopicPartition(each.topic_name, each.partition_index) for each in reply.remaining_partitions]

@@ -15,7 +15,7 @@ import pytest
 
 import kcore
 from kcore.common.time import MockTime
-from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, RequestTimedOut
+from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, NotController, RequestTimedOut
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, MetadataCache, PartitionInfo, TopicInfo
@@ -463,27 +463,20 @@ def _member(is_store_away=False):
     return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away, find_store=lambda: None)
 
 
-@pytest.mark.parametrize(
-    ("is_store_away", "settings", "took_ms"),
-    [
-        (False, {}, 15_000),
-        (True, {}, 3000),
-        (True, {"controlled.shutdown.retry.backoff.ms": 200}, 600),
-    ],
-)
-def test_without_the_store_a_controlled_shutdown_is_given_up_after_seconds(is_store_away, settings, took_ms):
-    """Nobody can elect other leaders then: it took 15 s."""
+@pytest.mark.parametrize("is_store_away", [False, True])
+def test_a_broker_that_stops_looks_for_seconds_for_a_controller_that_answers(is_store_away):
+    """It waited 15 s for the next one, which was there after a second, or could not be elected."""
     clock = MockTime()
     start_ms = clock.hi_res_clock_ms()
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(100, closed.getsockname()[1])
-        assert not controlled_shutdown(_member(is_store_away), metadata, KafkaConfig(settings), clock)
-    assert clock.hi_res_clock_ms() - start_ms == took_ms
+        assert not controlled_shutdown(_member(is_store_away), metadata, KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == 4000
 
 
 class _SilentSender:
-    """Of a controller that is paused, or that waits for the store."""
+    """Of a controller that is paused."""
 
     def __init__(self, host, port, client_id, *, request_timeout_ms, time):
         self._timeout_ms, self._time = request_timeout_ms, time
@@ -496,22 +489,37 @@ class _SilentSender:
         pass
 
 
-@pytest.mark.parametrize(("is_store_away", "took_ms"), [(False, 4 * 30_000 + 3 * 5000), (True, 4000)])
-def test_without_the_store_a_controller_that_does_not_answer_is_waited_for_seconds(monkeypatch, is_store_away, took_ms):
+def test_a_controller_that_stands_still_is_waited_for_seconds(monkeypatch):
+    """It was for 30 s, and for 135 s unless another was elected meanwhile."""
     monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _SilentSender)
     clock = MockTime()
     start_ms = clock.hi_res_clock_ms()
+    assert not controlled_shutdown(_member(), _Metadata(100, 1), KafkaConfig(), clock)
+    assert 4000 <= clock.hi_res_clock_ms() - start_ms <= 4200
+
+
+def test_the_seconds_of_a_stop_begin_before_the_store_is_looked_for():
+    """Three seconds of a locked file, and then four for a controller that it keeps waiting too, were a long stop."""
+    clock = MockTime()
+    start_ms = clock.hi_res_clock_ms()
     member = _member()
-    # It is asked first, once.
-    member.find_store = lambda: setattr(member, "is_store_away", is_store_away)
-    assert not controlled_shutdown(member, _Metadata(100, 1), KafkaConfig(), clock)
-    assert clock.hi_res_clock_ms() - start_ms == pytest.approx(
-        took_ms, abs=10
-    )  # it does not pause after its time is over
+
+    def find_store():
+        clock.sleep(3000)
+        member.is_store_away = True
+
+    member.find_store = find_store
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # refuses connections
+        metadata = _Metadata(100, closed.getsockname()[1])
+        assert not controlled_shutdown(member, metadata, KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == 4000
 
 
 class _AnsweringSender:
     """Of a controller that finds no other leader for partition 0 of "t"."""
+
+    request_timeout_ms = 0.0
 
     def __init__(self, *args, **kwargs):
         pass
@@ -549,6 +557,38 @@ def test_a_controlled_shutdown_is_tried_again_only_where_another_replica_may_com
     assert clock.hi_res_clock_ms() - start_ms == took_ms
 
 
+def test_a_controlled_shutdown_does_not_wait_for_a_replica_whose_broker_stops_meanwhile(monkeypatch):
+    """Brokers that are all stopped at once: the last one waited 5 s, and the one before it 10."""
+    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _AnsweringSender)
+    clock, metadata = MockTime(), _Metadata(3, 1)
+    topic = TopicInfo("t", UUID(int=1), {0: PartitionInfo(0, 5, (0, 1), (0,), ())})
+    metadata._with_controller = metadata._with_controller.with_topics([topic])
+    metadata._alone = metadata._alone.with_topics([topic])
+    start_ms = clock.hi_res_clock_ms()
+    assert not controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == 400
+
+
+class _DeposedSender(_AnsweringSender):
+    """Of brokers of which only the one with port 2 is the controller."""
+
+    def __init__(self, host, port, *args, **kwargs):
+        self._port = port
+
+    def send(self, request, version):
+        return ControlledShutdownResponse(error_code=NotController.code if self._port != 2 else 0)
+
+
+def test_a_controlled_shutdown_goes_to_the_next_controller_as_soon_as_the_metadata_have_it(monkeypatch):
+    """Where brokers are stopped at once, each met a controller that had just gone, and waited 5 s."""
+    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _DeposedSender)
+    clock, metadata = MockTime(), _Metadata(2, 1)
+    metadata._alone = _Metadata(1, 2).snapshot
+    start_ms = clock.hi_res_clock_ms()
+    assert controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == 400
+
+
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])
 def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer(readings, warnings, caplog):
     with socket.socket() as closed:
@@ -558,7 +598,7 @@ def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer
             assert not controlled_shutdown(_member(), metadata, KafkaConfig(), MockTime())
     # The brokers of the cluster that other tests here share go on, and log what they do: not on this thread.
     levels = [record.levelname for record in caplog.records if record.thread == threading.get_ident()]
-    assert levels == ["INFO"] * (readings if readings == 2 else 4) + ["WARNING"] * warnings
+    assert levels == ["INFO"] + ["WARNING"] * warnings
 
 
 def test_followers_of_a_cluster_in_one_process_fetch_again_soon():
