@@ -12,6 +12,7 @@ import struct
 import threading
 
 from kcore.common.file import File
+from kcore.common.lock_holders import process_text
 from kcore.errors import DirectoryInUse
 from kcore.log.log_file_names import LOCK_FILE
 
@@ -34,11 +35,7 @@ def _holder(descriptor: int) -> str:
         return ""
     if kind == fcntl.F_UNLCK or pid <= 0:
         return ""
-    try:
-        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
-            return f": process {pid} ({comm.read().strip()})"
-    except OSError:
-        return f": process {pid}"
+    return f": {process_text(pid)}"
 
 
 def _held_here(directory: str) -> str:

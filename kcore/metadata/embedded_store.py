@@ -26,6 +26,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
+from kcore.common.lock_holders import writer_of
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
@@ -67,6 +68,9 @@ QUIET_AFTER_MS, QUIET_POLL_MS = 10_000, 250
 _POLL_BUSY_TIMEOUT_MS = 500
 #: A call waits for another program in slices, and ends its wait once a ping() has failed meanwhile.
 _WAIT_SLICE_MS = 250
+#: A wait that is longer is logged.
+_LOGGED_WAIT_MS = 1000
+_OPEN_RETRY_MS = 50
 #: What SQLite answers while the file cannot be had; a call a moment later may succeed.  FULL and READONLY: of a disk.
 _AWAY_CODES = {
     sqlite3.SQLITE_BUSY,
@@ -151,12 +155,13 @@ class EmbeddedStore(MetadataStore):
     ) -> None:
         """Open or create the file.  durable=False leaves flushing to the system: for a directory that is
         thrown away at the end.  Raises ForeignFile for a file that is no store, NewerSchema for one that a later
-        version of kcore has written (both are left as they are), ConnectionLost for one that is locked."""
+        version of kcore has written (both are left as they are), ConnectionLost for one that stays locked for
+        busy_timeout_ms."""
         self.path = path
         self._durable = durable
         self._busy_timeout_ms = busy_timeout_ms
         # How long the call that has the lock waits for another program.
-        self._wait_ms: float = busy_timeout_ms
+        self._wait_ms: float = min(busy_timeout_ms, _WAIT_SLICE_MS)
         # A ping() has failed, and no transaction has begun since.  Also set without the lock.
         self._is_away = False
         self._time = time
@@ -190,7 +195,7 @@ class EmbeddedStore(MetadataStore):
         try:
             self._db = sqlite3.connect(
                 path,
-                timeout=busy_timeout_ms / 1000,
+                timeout=self._wait_ms / 1000,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=32,
@@ -198,11 +203,8 @@ class EmbeddedStore(MetadataStore):
         except sqlite3.Error as error:
             raise self._store_error(error) from error
         try:
-            self._check_is_store()
-            # Before the first write: creating a write-ahead log for a scratch file need not reach the disk.
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._create_schema()
+            self._set_up()
+            self._set_wait(busy_timeout_ms)
             self._file_id = self._current_file_id()
         except sqlite3.Error as error:
             self._db.close()
@@ -210,6 +212,30 @@ class EmbeddedStore(MetadataStore):
         except BaseException:
             self._db.close()
             raise
+
+    def _set_up(self) -> None:
+        """Tried again while another program has the file locked: to change the journal's mode does not wait for it."""
+        begin_ms = SYSTEM_TIME.hi_res_clock_ms()  # the other program does not know any other time
+        is_logged = False
+        while True:
+            try:
+                self._check_is_store()
+                # Before the first write: creating a write-ahead log for a scratch file need not reach the disk.
+                self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._create_schema()
+                return
+            except sqlite3.OperationalError as error:
+                waited_ms = SYSTEM_TIME.hi_res_clock_ms() - begin_ms
+                if _primary_code(error) != sqlite3.SQLITE_BUSY:
+                    raise
+                if waited_ms >= self._busy_timeout_ms:
+                    waited = f"waited {waited_ms / 1000:.1f} s"
+                    raise ConnectionLost(f"{self.path}: database is locked{self._holder()} ({waited})") from error
+                if waited_ms >= _LOGGED_WAIT_MS and not is_logged:
+                    is_logged = True
+                    self._log_wait(self._busy_timeout_ms)
+            SYSTEM_TIME.sleep(_OPEN_RETRY_MS)
 
     def _check_is_store(self) -> None:
         """Raises ForeignFile, NewerSchema.  It writes nothing."""
@@ -382,7 +408,7 @@ class EmbeddedStore(MetadataStore):
                 self._begin()
                 self._db.execute("ROLLBACK")
             if wait.is_busy:
-                raise ConnectionLost(f"{self.path} is locked")
+                raise ConnectionLost(f"{self.path} is locked{self._holder()}")
         except ConnectionLost:
             self._is_away = True
             self._db.execute(f"PRAGMA busy_timeout={_WAIT_SLICE_MS}")
@@ -414,7 +440,7 @@ class EmbeddedStore(MetadataStore):
                     with self._brief_wait() as wait, self._transaction():
                         self._end_session(self._session_id)
                     if wait.is_busy:
-                        raise ConnectionLost(f"{self.path} is locked")
+                        raise ConnectionLost(f"{self.path} is locked{self._holder()}")
             except (sqlite3.Error, StoreError) as error:
                 # As after a lost connection: the others end the session when it has been silent for its timeout.
                 logger.warning("session %d could not be ended: %s", self._session_id, error)
@@ -488,7 +514,8 @@ class EmbeddedStore(MetadataStore):
             self._observed = {}
         if self._is_locked_out == can_write:
             self._is_locked_out = not can_write
-            logger.info("%s: %s", self.path, "can be written again" if can_write else "another program has locked it")
+            state = "can be written again" if can_write else f"is locked{self._holder() or ' by another program'}"
+            logger.info("%s %s", self.path, state)
         is_written = self._has_written or data_version != self._data_version
         due = self._take_due() if self._watches and is_written else []
         # Here, so that a poll that fails is repeated.
@@ -665,19 +692,33 @@ class EmbeddedStore(MetadataStore):
     def _begin(self) -> None:
         """Begin a transaction that writes.  IMMEDIATE: a reader that later wants to write could not wait for another
         process's writer."""
-        left_ms = self._wait_ms
-        self._db.execute(f"PRAGMA busy_timeout={int(min(left_ms, _WAIT_SLICE_MS))}")
+        waited_ms = 0
+        self._db.execute(f"PRAGMA busy_timeout={int(min(self._wait_ms, _WAIT_SLICE_MS))}")
         while True:
             try:
                 self._db.execute("BEGIN IMMEDIATE")
                 break
             except sqlite3.OperationalError as error:
-                left_ms -= _WAIT_SLICE_MS
-                if _primary_code(error) != sqlite3.SQLITE_BUSY or left_ms <= 0 or self._is_away:
+                waited_ms += _WAIT_SLICE_MS
+                is_busy = _primary_code(error) == sqlite3.SQLITE_BUSY
+                if not is_busy or waited_ms >= self._wait_ms or self._is_away:
+                    if is_busy:
+                        waited = f"waited {min(waited_ms, self._wait_ms) / 1000:.1f} s"
+                        error.args = (f"{error}{self._holder()} ({waited})",)
                     self._set_wait(self._wait_ms)
                     raise
+                if waited_ms == _LOGGED_WAIT_MS:
+                    self._log_wait(self._wait_ms)
         self._is_away = False
         self._set_wait(self._wait_ms)
+
+    def _log_wait(self, wait_ms: float) -> None:
+        logger.warning("%s is locked%s: waiting for it, %g s in all", self.path, self._holder(), wait_ms / 1000)
+
+    def _holder(self) -> str:
+        """ " by process 123 (sqlite3)": who keeps this store from writing; empty if that is not known."""
+        writer = writer_of(self.path, f"{self.path}-shm")  # the write-ahead log's locks are on the latter
+        return f" by {writer}" if writer is not None else ""
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

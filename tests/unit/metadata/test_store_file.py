@@ -283,6 +283,62 @@ def test_a_call_gives_up_after_its_time(path, busy_timeout_ms):
         assert store._pragma("busy_timeout") == busy_timeout_ms
 
 
+@contextlib.contextmanager
+def locked_by_a_process(path, begin):
+    """Its pid."""
+    program = (
+        "import sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute(sys.argv[2])\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", program, path, begin]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"\n"
+        yield process.pid
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_store_that_is_locked_when_it_is_opened_is_waited_for_and_the_error_names_who_has_it(path, begin, is_new):
+    """A new file was not waited for at all: a change of the journal's mode asks once.  No message said for whom."""
+    if not is_new:
+        EmbeddedStore(path).close()
+    with locked_by_a_process(path, begin) as pid:
+        started = time.monotonic()
+        expected = pytest.raises(ConnectionLost, match=rf"{FILE_NAME}: .* locked by process {pid} \(.+\) \(waited \d")
+        with expected, contextlib.closing(EmbeddedStore(path, busy_timeout_ms=600)) as store:
+            store.create("/a")  # a store that is there can be read while it is locked
+        assert time.monotonic() - started >= 0.5
+    with contextlib.closing(EmbeddedStore(path)) as store:
+        store.create("/a")
+
+
+def test_a_store_that_is_locked_when_it_is_opened_is_opened_once_it_is_free(path, monkeypatch, caplog):
+    monkeypatch.setattr(embedded_store, "_LOGGED_WAIT_MS", 0)
+    with ThreadPoolExecutor(1) as executor:
+        with locked_by_a_process(path, "BEGIN IMMEDIATE") as pid:
+            opened = executor.submit(EmbeddedStore, path, busy_timeout_ms=LONG_MS)
+            wait_until(lambda: caplog.records)
+        store = opened.result(60)
+    with contextlib.closing(store):
+        store.create("/a")
+        assert store._pragma("busy_timeout") == LONG_MS == store._wait_ms
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith(f"{path} is locked by process {pid} (") and message.endswith(" 180 s in all")
+
+
+def test_a_call_that_waits_long_for_another_program_says_so_once(path, monkeypatch, caplog):
+    monkeypatch.setattr(embedded_store, "_WAIT_SLICE_MS", 1)
+    monkeypatch.setattr(embedded_store, "_LOGGED_WAIT_MS", 2)
+    expected = pytest.raises(ConnectionLost, match=rf"locked by process {os.getpid()} .*waited 0\.1 s")
+    with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=100)) as store, locked(path), expected:
+        store.create("/a")
+    assert len([record for record in caplog.records if "waiting for it" in record.getMessage()]) == 1
+
+
 def test_a_new_session_waits_for_a_file_that_is_locked(path, opened):
     clock, events = MockTime(), []
     store, other = opened(clock), opened(clock)
