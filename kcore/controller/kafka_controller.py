@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
+from kcore.common.failure_log import FailureLog
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.text import counted, some_of
 from kcore.common.time import Time
@@ -153,6 +154,7 @@ class KafkaController:
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
         self._backoff = ElectionBackoff(time)
+        self._election_failures = FailureLog()
         self._attempts = ElectionAttempts(f"kcore-reelect-{broker_id}", scheduler, self._backoff, self._put_startup)
 
     # -- life -------------------------------------------------------------------------------------------
@@ -343,7 +345,8 @@ class KafkaController:
         except SessionExpired:
             raise
         except StoreError as error:
-            logger.error("broker %d could not take part in the election: %s", self.broker_id, error)
+            if self._election_failures.is_logged(str(error), self._time.hi_res_clock_ms()):
+                logger.error("broker %d could not take part in the election: %s", self.broker_id, error)
             self._move(error)
             return
         logger.info("broker %d is the controller, epoch %d", self.broker_id, epoch)
@@ -351,6 +354,7 @@ class KafkaController:
         self.context.clear()
         self.context.epoch = epoch
         self._backoff.elected()
+        self._election_failures.succeeded()
         try:
             self._fail_over()
         except SessionExpired:
@@ -378,7 +382,8 @@ class KafkaController:
 
     def _resign(self) -> None:
         """Clear the context and close the connections; watches of this term are ignored from now on."""
-        logger.info("broker %d is not the controller any more", self.broker_id)
+        if self.is_active:
+            logger.info("broker %d is not the controller any more", self.broker_id)
         self._term = None
         for task in self._tasks:
             task.cancel()

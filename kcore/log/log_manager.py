@@ -21,6 +21,7 @@ from kcore.common.file import make_directory, remove_tree, rename, sync_path
 from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
@@ -207,8 +208,8 @@ class LogManager:
                 is_closed = close_logs(own, self._num_recovery_threads, self._executors)
                 if is_closed and log_dir.failure is None:
                     log_dir.write_clean_shutdown(own, broker_epoch)
-            except OSError:
-                logger.exception("%s: it will be recovered at the next start", log_dir.path)
+            except OSError as error:
+                logger.error("%s will be recovered at the next start: %s", log_dir.path, plain_error(error))
             finally:
                 log_dir.release()
 

@@ -28,6 +28,7 @@ from itertools import chain
 
 from kcore.common.lock_holders import writer_of
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import bytes_of
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
 from kcore.metadata.store import (
@@ -81,6 +82,9 @@ _AWAY_CODES = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
+
+#: What a disk may cause that is full.
+_DISK_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 #: "kcor": PRAGMA application_id of a store.
 APPLICATION_ID = 0x6B636F72
@@ -639,7 +643,15 @@ class EmbeddedStore(MetadataStore):
             return StoreClosed(f"{self.path}: the store is closed")
         code = _primary_code(error)
         kind = ConnectionLost if code in _AWAY_CODES else ForeignFile if code == sqlite3.SQLITE_NOTADB else StoreError
-        return kind(f"{self.path}: {error}")
+        return kind(f"{self.path}: {error}{self._room() if code in _DISK_CODES else ''}")
+
+    def _room(self) -> str:
+        """Where a disk is full SQLite may say only that an I/O failed."""
+        try:
+            disk = os.statvfs(os.path.dirname(self.path) or ".")
+        except OSError:
+            return ""
+        return f" ({bytes_of(disk.f_bavail * disk.f_frsize)} free)"
 
     def _current_file_id(self) -> tuple[int, int] | None:
         """None: there is no file."""

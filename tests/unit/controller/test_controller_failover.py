@@ -1,5 +1,6 @@
 """How a broker becomes the controller, begins its term and resigns, on a store without threads."""
 
+import logging
 import threading
 from functools import partial
 
@@ -188,6 +189,31 @@ def test_a_store_that_fails_at_the_wrong_moment_keeps_no_broker_from_later_elect
     monkeypatch.setattr(store, "get", fail_once)
     world.kill(1)
     assert failures and active_ids(world) == []
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert active_ids(world) == [2]
+
+
+def test_a_broker_that_cannot_be_elected_for_long_says_so_less_and_less_often(world, monkeypatch, caplog):
+    """On a full disk it was two lines a second."""
+    world.start(1, 2)
+
+    def full(*arguments):
+        raise StoreError("database or disk is full")
+
+    monkeypatch.setattr(world.controllers[2]._store, "elect", full)
+    world.kill(1)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for _ in range(60):
+            world.time.sleep(1000)
+            world.scheduler.tick()
+            world.settle()
+    lines = [record.getMessage() for record in caplog.records if "could not take part" in record.getMessage()]
+    assert 1 <= len(lines) <= 7
+    assert not [record for record in caplog.records if "not the controller any more" in record.getMessage()]
+    monkeypatch.undo()
     world.time.sleep(1000)
     world.scheduler.tick()
     world.settle()

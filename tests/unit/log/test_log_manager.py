@@ -562,6 +562,18 @@ def test_a_directory_that_fails_at_the_start_is_offline_and_the_other_serves(two
     two_dirs.start().shutdown()
 
 
+def test_a_stop_on_a_full_disk_says_in_one_line_what_could_not_be_written(managers, caplog):
+    """It was a traceback, and several where a start had failed for the same reason."""
+    manager = managers.start()
+    (path,) = manager.live_log_dirs
+    file.fail_next("pwrite", errno.ENOSPC, times=-1)
+    manager.shutdown()
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is None
+    assert record.getMessage().startswith(f"{path} will be recovered at the next start: {path}/")
+    assert "No space left on device" in record.getMessage()
+
+
 def test_a_full_disk_costs_the_creation_not_the_directory(two_dirs, caplog):
     manager = two_dirs.start()
     first, second = (str(path) for path in two_dirs.dirs)

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -337,6 +338,15 @@ def test_a_call_that_waits_long_for_another_program_says_so_once(path, monkeypat
     with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=100)) as store, locked(path), expected:
         store.create("/a")
     assert len([record for record in caplog.records if "waiting for it" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR | 12 << 8])
+def test_an_error_of_the_disk_says_how_much_is_free(path, opened, code):
+    """With SQLite's "disk I/O error" alone, which comes from a full disk too, nobody knew where to look."""
+    store = opened(MockTime())
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    assert re.fullmatch(rf"{path}: disk I/O error \([\d.]+ (bytes|[kMG]B) free\)", str(store._store_error(error)))
 
 
 def test_a_new_session_waits_for_a_file_that_is_locked(path, opened):
