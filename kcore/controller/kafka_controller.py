@@ -32,7 +32,6 @@ from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import ElectionStrategy
 from kcore.controller.election_backoff import RETRY_MS, ElectionAttempts, ElectionBackoff
-from kcore.controller.full_disks import FullDisks
 from kcore.controller.leader_elections import ElectionType, LeaderElections
 from kcore.controller.partition_reassignment import PartitionReassignment, Targets
 from kcore.controller.partition_state_machine import PartitionStateMachine
@@ -141,7 +140,6 @@ class KafkaController:
             lambda name, process: self._put_if_in_term(self._term, name, process),
         )
         self.leader_elections = LeaderElections(self.context, self._store, self.partition_state_machine, self._watch)
-        self.full_disks = FullDisks(self.context, self._store, self.partition_state_machine, self._watch)
         #: The active controller as this broker knows it, NO_CONTROLLER for none.
         self.active_controller_id = NO_CONTROLLER
         #: Kafka's UncleanLeaderElectionsPerSec, as a count.
@@ -468,7 +466,7 @@ class KafkaController:
         store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, log_dir_events)
         store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, isr_changes)
         self._read_context()
-        self.full_disks.read()
+        self.leader_elections.read_full_disks()
         ineligible = self._topics_with_offline_replicas(deletions)
         self.topic_deletion_manager.init(deletions, ineligible)
         # CTRL-16: a broker must know the live brokers before it can handle a LeaderAndIsr.
@@ -480,7 +478,7 @@ class KafkaController:
         self.partition_reassignment.process_orders()
         self.topic_deletion_manager.resume()
         self.leader_elections.process_orders()
-        self.full_disks.hand_over()
+        self.leader_elections.hand_over()
         # CTRL-19
         if self._settings.rebalance_interval_ms:
             allowed_percentage = self._settings.leader_imbalance_per_broker_percentage

@@ -1,5 +1,8 @@
-"""LeaderElections: elections that somebody orders, and those that bring leaders back to their preferred replicas.
+"""LeaderElections: elections that somebody orders, those that bring leaders back to their preferred replicas, and those
+that take them away from brokers whose disks are full.
 
+Each such broker has an ephemeral node below /kcore/full_disks with the partitions to which it cannot append
+(server/member/leader_hand_over.py).  Not in Kafka.
 Source: KafkaController.processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance, Kafka 3.9; KIP-183, KIP-460.
 """
 
@@ -142,3 +145,29 @@ class LeaderElections:
                 ]
             )
             self.elect(ElectionType.PREFERRED, [tp for tp, state in stored.items() if broker_id in state.isr])
+
+    def read_full_disks(self) -> None:
+        """Read the nodes of the brokers whose disks are full, and watch them."""
+        self._context.full_disks = self._store.full_disks(self._watch("FullDisksChange", self._full_disks_changed))
+
+    def _full_disks_changed(self) -> None:
+        """A broker has asked for other leaders, or asks again, or has room again."""
+        self.read_full_disks()
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Let other replicas lead where the leader's disk is full.
+
+        Only one that is in sync and whose disk is not known to be full; else the leader stays.  The ISR stays.
+        """
+        context = self._context
+        led = [
+            tp
+            for broker_id, topic_partitions in context.full_disks.items()
+            for tp in sorted(topic_partitions)
+            if tp in context.leadership
+            and context.leadership[tp].leader == broker_id
+            and not context.is_queued_for_deletion(tp.topic)
+        ]
+        if led:
+            self._partitions.handle_state_changes(led, PartitionState.ONLINE, ElectionStrategy.FULL_DISK)

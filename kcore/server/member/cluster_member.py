@@ -437,15 +437,6 @@ class ClusterMember:
             make_log = partial(self._log_manager.get_or_create_log, tp, topic_id=update.topic_id, is_new=update.is_new)
             self.offline_replicas.add(tp, update.topic_id, make_log)
 
-    def _become_again(self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int) -> None:
-        """Updates that were refused while the store could not be reached: the controller does not send them again."""
-        refused = [update for update in updates if self._has_another_topic(update.topic_partition, update.topic_id)]
-        if refused and not self._is_stopping:
-            try:
-                self.become_leader_or_follower(refused, controller_epoch)
-            except StaleControllerEpoch as error:
-                logger.info("%s: %s", some_of([update.topic_partition for update in refused]), error)
-
     def _set_deleted_topics_aside(
         self, topic_ids: Mapping[TopicPartition, UUID | None], controller_epoch: int
     ) -> set[str]:

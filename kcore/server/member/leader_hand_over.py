@@ -1,9 +1,9 @@
 """LeaderHandOver: a member whose disk is full asks the controller for other leaders, until there is room again.
 
 The broker's ephemeral node below /kcore/full_disks has the partitions to which it cannot append.  The active kcore
-controller watches these nodes (controller/full_disks.py): it lets another in-sync replica lead what the broker leads of
-them, and does not bring the leadership back as long as the node has them.  The node is a state and no message, so a
-controller that is elected later goes on with it, and it goes with the broker's session.
+controller watches these nodes (controller/leader_elections.py): it lets another in-sync replica lead what the broker
+leads of them, and does not bring the leadership back as long as the node has them.  The node is a state and no message,
+so a controller that is elected later goes on with it, and it goes with the broker's session.
 """
 
 from __future__ import annotations
