@@ -970,6 +970,10 @@ class UnexpectedAppendOffset(LogError):
         self.last_offset = last_offset
 
 
+class StartCancelled(KafkaError):
+    """A broker's start that waited was ended by Broker.cancel_start()."""
+
+
 class DirectoryInUse(LogError):
     """Another process holds the `.lock` of a data directory."""
 

@@ -163,6 +163,14 @@ class Broker:
         atexit.register(self.stop)
         return self
 
+    def cancel_start(self) -> None:
+        """From another thread: a start that waits for other brokers of its cluster, or for the end of the last session
+        of its id, raises StartCancelled or goes on without them.  To be called again until start() has returned: one
+        that does not wait yet does not notice."""
+        member = getattr(self, "cluster_member", None)
+        if member is not None:
+            member.cancel_start()
+
     def restart(self) -> None:
         """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
 

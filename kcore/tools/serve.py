@@ -9,11 +9,14 @@ import os
 import shlex
 import signal
 import sys
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kcore.common.properties import read_properties
 from kcore.common.text import plain_error
-from kcore.errors import KafkaError
+from kcore.errors import KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.tools.command_line import positive
@@ -30,6 +33,9 @@ SWITCH_INTERVAL_S = 0.001
 GC_THRESHOLD = (10_000, 50, 10)
 
 DEFAULT_PORT = 9092
+
+#: How often a start looks for a signal that ends it.
+_SIGNAL_POLL_S = 0.25
 
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -68,8 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM.  0 after a clean stop, 1 when the last data directory failed, 2 when the broker
-    cannot start.  With --brokers what serve_cluster.run() returns."""
+    """Serve until SIGINT or SIGTERM, which also end a start that waits.  0 after a clean stop, 1 when the last data
+    directory failed, 2 when the broker cannot start.  With --brokers what serve_cluster.run() returns."""
     if args.brokers is not None:
         from kcore.tools import serve_cluster  # a broker alone calls no other
 
@@ -93,7 +99,11 @@ def run(args: argparse.Namespace) -> int:
             os.kill(os.getpid(), signal.SIGTERM)
 
         broker.on_fatal_error = no_data_dir_left
-        broker.start()
+        with _cancelled_by(broker, signals - {signal.SIGHUP}):
+            broker.start()
+    except StartCancelled as error:
+        print(f"kcore: stopped: {error}", flush=True)
+        return 0
     except (KafkaError, OSError, ValueError) as error:
         print(f"kcore serve: {plain_error(error)}", file=sys.stderr)
         return 2
@@ -113,6 +123,23 @@ def run(args: argparse.Namespace) -> int:
     broker.stop()
     print("kcore: stopped", flush=True)
     return 1 if failures else 0
+
+
+@contextmanager
+def _cancelled_by(broker: Broker, signals: Collection[signal.Signals]) -> Iterator[None]:
+    """While the block runs, one of these blocked signals ends a start that waits.  It stays pending."""
+    started = threading.Event()
+
+    def watch() -> None:
+        while not started.wait(_SIGNAL_POLL_S):
+            if signal.sigpending() & set(signals):
+                broker.cancel_start()
+
+    threading.Thread(target=watch, name="kcore-cancel-start", daemon=True).start()
+    try:
+        yield
+    finally:
+        started.set()
 
 
 def _log_level() -> str:

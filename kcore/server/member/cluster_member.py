@@ -21,7 +21,14 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.alter_partition import IsrChanges
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import ApiError, FencedLeaderEpoch, KafkaStorageError, StaleBrokerEpoch, StaleControllerEpoch
+from kcore.errors import (
+    ApiError,
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+    StartCancelled,
+)
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
@@ -57,7 +64,7 @@ logger = logging.getLogger(__name__)
 NO_BROKER_EPOCH = -1
 #: After a call of the store that failed, before the next.
 _RETRY_MS = 1000
-#: How often it is asked whether a controller has taken this broker out of an ISR.
+#: How often it is asked whether a controller has taken this broker out of an ISR, and whether a start is cancelled.
 _POLL_MS = 100
 #: How long a start waits for the old registration of its id to end: zookeeper.session.timeout.ms, and a little.
 REGISTRATION_TIMEOUT_MS = 20_000
@@ -142,6 +149,7 @@ class ClusterMember:
         self._registration = b""
         self._is_stopping = False
         self._is_abandoned = False
+        self._is_cancelled = False
         self._has_metadata = threading.Event()
         self._log_dir_notifications = LogDirNotifications(broker_id, store, scheduler)
         self._postponed = PostponedUpdates()
@@ -162,7 +170,7 @@ class ClusterMember:
 
         If the id is registered already, wait until that session has ended: it may be this broker's from before a crash.
         Before it registers it leaves the ISRs of the partitions of which it has lost records.
-        Raises NodeExists if it does not end, and what the store raises.
+        Raises NodeExists if it does not end, StartCancelled after cancel_start(), and what the store raises.
         """
         self._registration = znodes.BrokerZNode(
             {name: (endpoint.host, endpoint.port) for name, endpoint in info.endpoints.items()},
@@ -176,6 +184,8 @@ class ClusterMember:
         self._store.add_session_listener(self._session_changed)
         self._wait_for_old_registration()
         while not self._leave_isrs():
+            if self._is_cancelled:
+                raise StartCancelled(f"broker {self.broker_id} waited for a controller to take it out of ISRs")
             self._time.sleep(_POLL_MS)
         self._register()
         if self.controller is not None:
@@ -193,7 +203,19 @@ class ClusterMember:
     def wait_for_metadata(self, timeout_ms: float) -> bool:
         """Whether a controller has sent this broker its metadata, waiting for it if need be; not waiting where this
         broker takes no part in elections."""
-        return self.controller is None or self._has_metadata.wait(timeout_ms / 1000)
+        if self.controller is not None:
+            self._wait(self._has_metadata, self._time.hi_res_clock_ms() + timeout_ms)
+        return self.controller is None or self._has_metadata.is_set()
+
+    def cancel_start(self) -> None:
+        """End what start() and wait_for_metadata() wait for, from another thread."""
+        self._is_cancelled = True
+
+    def _wait(self, event: threading.Event, deadline_ms: float) -> None:
+        """Until the event is set, the deadline, or the start is cancelled."""
+        while not self._is_cancelled and (left_ms := deadline_ms - self._time.hi_res_clock_ms()) > 0:
+            if event.wait(min(left_ms, _POLL_MS) / 1000):
+                return
 
     def abandon(self) -> None:
         """Do nothing more, as a killed process; stop() then does nothing."""
@@ -247,14 +269,15 @@ class ClusterMember:
                 # Of this broker before a restart: only with another epoch does the controller see that it was away.
                 self._store.delete(path)
                 return
-            left_ms = deadline_ms - self._time.hi_res_clock_ms()
-            if left_ms <= 0:
+            if self._is_cancelled:
+                raise StartCancelled(f"broker {self.broker_id} waited for the last session of its id to end")
+            if self._time.hi_res_clock_ms() >= deadline_ms:
                 raise NodeExists(
                     f"broker {self.broker_id} is registered already, by session {node.ephemeral_owner}: "
                     f"{node.data.decode(errors='replace')}"
                 )
             logger.info("broker %d waits for the session %d of its id to end", self.broker_id, node.ephemeral_owner)
-            changed.wait(left_ms / 1000)
+            self._wait(changed, deadline_ms)
 
     def _leave_isrs(self) -> bool:
         """IsrDeparture.leave(); False: not yet, a controller is expected to do it.  Raises StoreError."""

@@ -1,5 +1,6 @@
 """`kcore serve`: what it prints once it serves, and which arguments it refuses."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -9,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.metadata import znodes
+from kcore.metadata.open_store import open_store
 
 
 def serve(*arguments, cwd=None, **environment):
@@ -93,3 +98,34 @@ def test_data_replaces_the_log_dirs_of_the_config_file_but_not_those_of_the_comm
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert f"data_dir {tmp_path / 'data'} and log.dirs {tmp_path / 'a'} are both given" in err
+
+
+def test_a_signal_ends_a_start_that_waits_for_the_last_session_of_its_id(tmp_path):
+    """It came into effect only when the wait was over, after 20 s by default."""
+    address = f"sqlite:{tmp_path / 'cluster.db'}"
+    with contextlib.closing(open_store(address)) as store:
+        store.create_recursive(znodes.BROKER_IDS)
+        store.create(znodes.broker_id(0), b"{}", ephemeral=True)
+        process = serve("--data", tmp_path / "0", "--port", 0, "--id", 0, "--store", address)
+        assert any("waits for the session" in line for line in process.stderr)
+        code, out, err = stopped(process)
+        assert (code, err) == (0, "")
+        assert out.startswith("kcore: stopped: broker 0 waited for the last session")
+        assert store.get(znodes.broker_id(0)) is not None
+    assert was_clean_shutdown(str(tmp_path / "0"))
+
+
+def test_a_signal_ends_the_wait_for_a_controller_of_a_start(tmp_path):
+    """One on a full disk waited 18 s for its metadata before it stopped."""
+    address = f"sqlite:{tmp_path / 'cluster.db'}"
+    with contextlib.closing(open_store(address)) as store:
+        # Of a broker that does not answer: nobody sends metadata.
+        controller = znodes.ControllerZNode(7, 0).encode()
+        store.create(znodes.CONTROLLER, controller, ephemeral=True)
+        # It waits for a session's timeout.
+        timeout = "zookeeper.session.timeout.ms=600000"
+        process = serve("--data", tmp_path / "0", "--port", 0, "--id", 0, "--store", address, "-o", timeout)
+        assert any("is registered" in line for line in process.stderr)
+        code, out, err = stopped(process)
+        assert code == 0 and out.endswith("kcore: stopped\n") and "has not received metadata" in err
+        assert store.get(znodes.broker_id(0)) is None
