@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kcore.client.admin_client import AdminClient
 from kcore.common.properties import read_properties
-from kcore.common.text import counted
+from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
@@ -36,6 +36,8 @@ _SAME_SIGNAL_MS = 1000
 _LONG_STOP_S = 5
 #: Of a broker's log, printed when it has ended.
 _LAST_LINES = 5
+#: With less on the disk of the logs they may not have what a broker said last.
+_LITTLE_ROOM = 1 << 16
 
 
 class _Event(NamedTuple):
@@ -263,6 +265,10 @@ class _ServedCluster:
         path = self._log_file(number)
         with open(path, encoding="utf-8", errors="replace") as log:
             last = log.read().splitlines()[-_LAST_LINES:]
+        disk = os.statvfs(self._args.data)
+        free = disk.f_bavail * disk.f_frsize
+        if free < _LITTLE_ROOM:
+            last.append(f"(the disk is full, {bytes_of(free)} free: the log may lack its end)")
         return "\n  ".join([f"broker {number} has ended with status {status}; the end of {short(path)}:", *last])
 
     # -- what the cluster knows -------------------------------------------------------------------------

@@ -218,6 +218,19 @@ def test_the_end_of_the_brokers_that_were_started_here_says_nothing_of_those_sta
     assert last == "kcore: none of the brokers that this command has started runs any more"
 
 
+def test_what_a_broker_could_not_write_into_its_log_is_said_to_be_lost(tmp_path, monkeypatch):
+    """On a full disk the log was empty, and the reason nowhere."""
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    os.makedirs(cluster._args.data, exist_ok=True)
+    with open(cluster._log_file(1), "w"):
+        pass
+    monkeypatch.setattr(serve_cluster.os, "statvfs", lambda path: SimpleNamespace(f_bavail=0, f_frsize=4096))
+    cluster._running[1] = SimpleNamespace(returncode=1)
+    first, last = cluster._how_it_ended(serve_cluster._Event(1)).splitlines()
+    assert first.startswith("broker 1 has ended with status 1; the end of ")
+    assert last == "  (the disk is full, 0 bytes free: the log may lack its end)"
+
+
 def test_a_second_signal_within_a_second_is_the_same_request_and_a_later_one_kills(tmp_path, monkeypatch, capsys):
     time = MockTime()
     cluster = serve_cluster._ServedCluster(arguments_of(tmp_path), time=time)
