@@ -29,8 +29,8 @@ class Damage(NamedTuple):
 
 
 def find_damage(log: UnifiedLog, offset: int) -> Damage | None:
-    """Check the segment that a read at offset returns records of, from there to its end, with CRC; of the records that
-    one read returns, also the fields that no CRC covers.
+    """Check the segment that a read at offset returns records of: the CRCs from there to its end, and all its headers;
+    of the records that one read returns, also what is wrong only beside the rest of the log.
 
     GIL released; takes no lock.  Raises OSError, LogClosed.
     """
@@ -42,9 +42,14 @@ def find_damage(log: UnifiedLog, offset: int) -> Damage | None:
             place = None
         # Where no batch has the offset, a wrong length may hide those from there on.
         position = 0 if place is None else place.position
-        result = segment.scan(None, start_position=position, check_crc=True, only_noteworthy=True)
-        if result.truncated_bytes:
-            first_offset = max(result.last_offset + 1, segment.base_offset if place is None else offset)
+        checked = segment.scan(None, start_position=position, check_crc=True, only_noteworthy=True)
+        # From the start: which of two overlapping batches has the wrong base offset shows beside the batch before them.
+        walked = segment.scan(None, check_crc=False, only_noteworthy=True)
+        if checked.truncated_bytes or walked.truncated_bytes:
+            result = min(checked, walked, key=lambda result: result.valid_bytes)
+            lowest = offset if result is checked and place is not None else segment.base_offset
+            # Not above the last record, whatever the headers say: what is at the mark must be cut.
+            first_offset = min(max(result.last_offset + 1, lowest), log.log_end_offset - 1)
             return Damage(first_offset, segment.log_path, result.valid_bytes, result.reason or "")
         if place is not None:
             return _wrong_header(log, segment, offset)

@@ -32,6 +32,8 @@ from kcore.errors import (
     KafkaError,
     KafkaStorageError,
     OffsetOutOfRange,
+    OffsetsOutOfOrder,
+    UnexpectedAppendOffset,
 )
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH_OFFSET
 from kcore.log.offset_truncation import (
@@ -594,7 +596,8 @@ class FetcherState:
             )
             logs.update_high_watermark(tp, answer.high_watermark)
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
-        except (CorruptMessage, InvalidRecord) as error:
+        except (CorruptMessage, InvalidRecord, OffsetsOutOfOrder, UnexpectedAppendOffset) as error:
+            # No CRC covers a base offset.  Asked again and again, the leader checks its log (damage_checks.py).
             self._on_bad_answer(tp, f"fetched at {state.fetch_offset}: {error}", now_ms)  # FT-20
             return
         except DiskFull as error:

@@ -80,6 +80,34 @@ def test_a_wrong_offset_or_epoch_that_no_crc_covers_is_damage_too(node, caplog, 
     assert read_mark(log_of(node).directory) == 3
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_base_offset_that_is_too_low_or_too_high_is_damage_where_a_fetch_begins_with_its_batch(node, bits, n):
+    """A follower refuses such a batch: it begins below the follower's log end, or reaches into the next batch."""
+    for _ in range(3):
+        node.produce(batch(*[b"value"] * 10), acks=1)  # offsets 5 to 34
+    first = 5 + 10 * n
+    log = log_of(node)
+    position = log.active_segment.translate_offset(first).position
+    with open(log.active_segment.log_path, "r+b") as out:
+        out.seek(position)
+        out.write((first ^ bits).to_bytes(8))
+    fetch(node, first, times=REPEATS + 1)
+    assert node.given_up == [TP] and read_mark(log.directory) == first
+    assert node.become(update(TP, 1, 1, (1,), (0, 1, 2))) == {TP: None}
+    assert [record.offset for record in log.records()] == list(range(first)) and log.log_end_offset == first
+
+
+def test_what_is_lost_begins_below_the_log_end_where_a_wrong_base_offset_comes_before_a_wrong_crc(node):
+    damage(node, 3, 5)  # 2 ** 16 too high
+    damage(node, 4)
+    fetch(node, 2, times=REPEATS + 1)
+    assert node.given_up == [TP] and read_mark(log_of(node).directory) < 5
+    assert node.become(update(TP, 1, 1, (1,), (0, 1, 2))) == {TP: None}
+    assert log_of(node).log_end_offset <= 4
+    assert [record.offset for record in log_of(node).records()] == [0, 1, 2]
+
+
 def test_a_fetch_that_waits_for_the_partition_is_answered(node):
     damage(node, 3)
     waiting = node.fetch(5, FetchIsolation.LOG_END, replica_id=1, max_wait_ms=10 * REPEATS_MS, min_bytes=1)

@@ -15,6 +15,8 @@ from kcore.errors import (
     NetworkException,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OffsetsOutOfOrder,
+    UnexpectedAppendOffset,
     UnknownLeaderEpoch,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -232,7 +234,10 @@ def test_FT_19_a_partition_that_got_records_goes_to_the_end_of_the_order():
     assert list(next_request(state).partitions) == [B, C, A]
 
 
-@pytest.mark.parametrize("error", [CorruptMessage("crc"), InvalidRecord("key")])
+@pytest.mark.parametrize(
+    "error",
+    [CorruptMessage("crc"), InvalidRecord("key"), OffsetsOutOfOrder("base"), UnexpectedAppendOffset("base", 0, 3)],
+)
 def test_FT_20_damaged_records_are_fetched_again_later_and_others_go_on(error):
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
