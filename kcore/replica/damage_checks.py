@@ -3,21 +3,25 @@
 A follower that is sent a batch with a wrong CRC asks for it again and again, a kcore follower and a Java one alike; it
 has no request to say why.  If the leader's records are damaged, and another replica in sync is alive, this one gives
 its partition up: the log gets the mark of its lost records, the partition is offline, and the controller elects
-another leader, whom this broker then follows.  Not in Kafka.
+another leader, whom this broker then follows.  Without another replica it leads on, until one joins the ISR.
+Not in Kafka.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
-from kcore.log.damage import find_damage
+from kcore.log.damage import Damage, find_damage
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState
 
@@ -29,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: A follower that is sent the same records for this long, and so often, may not be able to take them.
 REPEATS = 3
 REPEATS_MS = 3000
-#: A log is checked at most so often.
+#: So long after a check of a segment it is not checked again.
 CHECK_INTERVAL_MS = 60_000
 
 
@@ -49,15 +53,19 @@ def has_repeated(repeats: RepeatedReads, now_ms: int) -> bool:
 class DamageChecks:
     """Thread-safe.  A log is read on the scheduler's thread, which may wait for a disk.
 
-    give_up(partition, reason): takes a partition offline unless it is another one or is not led any more; whether it
-    did.
+    give_up(partition, leader_epoch, damage): marks the log and takes the partition offline, unless it is another one or
+    is not led in that epoch any more; whether it did.  Raises KafkaError if the log cannot be marked.
     """
 
-    def __init__(self, scheduler: Scheduler, time: Time, give_up: Callable[[Partition, str], bool]) -> None:
+    def __init__(self, scheduler: Scheduler, time: Time, give_up: Callable[[Partition, int, Damage], bool]) -> None:
         self._scheduler = scheduler
         self._time = time
         self._give_up = give_up
-        self._next_check_ms: dict[TopicPartition, int] = {}
+        self._lock = threading.Lock()
+        #: By partition and base offset of the segment; infinity while a check is under way.
+        self._next_check_ms: dict[tuple[TopicPartition, int], float] = {}
+        #: Partitions that are led on although damage was found, with the offset that was asked for.
+        self._led_on: dict[TopicPartition, tuple[Partition, int]] = {}
         #: Called after a partition was given up.
         self.on_given_up: Callable[[TopicPartition], None] = lambda topic_partition: None
 
@@ -73,13 +81,35 @@ class DamageChecks:
             self.suspect(partition, offset, f"broker {replica.broker_id} asks again and again for the same records")
 
     def suspect(self, partition: Partition, offset: int, why: str) -> None:
-        """Check what a read at offset returns, unless this log was checked a short time ago.  Returns at once."""
-        tp = partition.topic_partition
-        now_ms = self._time.milliseconds()
-        if now_ms < self._next_check_ms.get(tp, 0):
+        """Check what a read at offset returns if this broker leads, unless that segment was checked a short time ago.
+        Returns at once."""
+        segment = partition.log.segments.floor(offset)
+        if segment is None or not partition.is_leader:
             return
-        self._next_check_ms[tp] = now_ms + CHECK_INTERVAL_MS
-        self._scheduler.schedule("check-records", lambda: self._check(partition, offset, why))
+        key, now_ms = (partition.topic_partition, segment.base_offset), self._time.milliseconds()
+        with self._lock:
+            if now_ms < self._next_check_ms.get(key, 0):
+                return
+            self._next_check_ms = {other: at_ms for other, at_ms in self._next_check_ms.items() if at_ms > now_ms}
+            self._next_check_ms[key] = math.inf
+        self._scheduler.schedule("check-records", lambda: self._check_segment(key, partition, offset, why))
+
+    def reconsider(self) -> None:
+        """Check the partitions again that are led on with damage, where another replica is in sync now."""
+        for tp, (partition, offset) in list(self._led_on.items()):
+            state = partition.state
+            if isinstance(state, LeaderState) and not others_in_sync(partition, state):
+                continue
+            if self._led_on.pop(tp, None) is not None:
+                why = "another replica is in sync"
+                self._scheduler.schedule("check-records", partial(self._check, partition, offset, why))
+
+    def _check_segment(self, key: tuple[TopicPartition, int], partition: Partition, offset: int, why: str) -> None:
+        try:
+            self._check(partition, offset, why)
+        finally:
+            with self._lock:
+                self._next_check_ms[key] = self._time.milliseconds() + CHECK_INTERVAL_MS
 
     def _check(self, partition: Partition, offset: int, why: str) -> None:
         tp, log = partition.topic_partition, partition.log
@@ -94,19 +124,22 @@ class DamageChecks:
         if damage is None:
             logger.info("%s: %s, but its records from offset %d on are sound here", tp, why, offset)
             return
-        others = [
-            member
-            for member in sorted(state.isr.committed)
-            if member != partition.local_broker_id and partition.is_alive(member)
-        ]
+        others = others_in_sync(partition, state)
         if not others:
             logger.error("%s: damaged from %s.  No other replica is in sync: it leads on", tp, damage)
+            self._led_on[tp] = partition, offset
             return
         try:
-            log.mark_lost_records(damage.offset)
+            has_given_up = self._give_up(partition, state.leader_epoch, damage)
         except KafkaError as error:
             logger.error("%s: damaged from %s, and the log could not be marked: %s", tp, damage, error)
             return
-        if self._give_up(partition, f"its log is damaged from {damage}"):
+        if has_given_up:
             logger.error("%s: damaged from %s.  It goes offline, another of %s is to lead", tp, damage, others)
             self.on_given_up(tp)
+
+
+def others_in_sync(partition: Partition, state: LeaderState) -> list[int]:
+    """The live members of the ISR but this broker."""
+    members = sorted(state.isr.committed)
+    return [member for member in members if member != partition.local_broker_id and partition.is_alive(member)]

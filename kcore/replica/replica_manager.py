@@ -29,6 +29,7 @@ from kcore.errors import (
     StaleControllerEpoch,
     UnknownTopicOrPartition,
 )
+from kcore.log.damage import Damage
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, TimestampAndOffset
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
@@ -237,10 +238,12 @@ class ReplicaManager:
         self._tasks = [checkpoint, shrink]
 
     def maybe_shrink_isrs(self) -> None:
-        """Partition.maybe_shrink_isr of every partition that is led here, then increment_high_watermarks() (RM-27)."""
+        """Partition.maybe_shrink_isr of every partition that is led here, then increment_high_watermarks() (RM-27);
+        then DamageChecks.reconsider(), for members of an ISR that came without a change of it here."""
         for partition in self.partitions():
             partition.maybe_shrink_isr()
         self.increment_high_watermarks()
+        self.damage_checks.reconsider()
 
     def increment_high_watermarks(self) -> None:
         """Compute the high (PART-15) and low watermarks (HW-05) again, and answer requests that waited for them.
@@ -369,7 +372,7 @@ class ReplicaManager:
                 self.time,
                 replica_lag_time_max_ms=self._replica_lag_time_max_ms,
                 state_store=self._partition_state_store,
-                on_isr_changed=self.complete_waiting,
+                on_isr_changed=self._on_isr_changed,
                 meters=self.meters,
                 is_alive=self._is_alive,
             )
@@ -499,21 +502,32 @@ class ReplicaManager:
             self.complete_waiting(partition.topic_partition)
         return [partition.topic_partition for partition in failed]
 
-    def _give_up(self, partition: Partition, reason: str) -> bool:
-        """Take a partition offline that this broker leads, until another broker does; False if it is not led any more.
+    def _give_up(self, partition: Partition, leader_epoch: int, damage: Damage) -> bool:
+        """Mark the log of a partition that this broker leads, and take it offline until another broker leads it.
 
-        Requests that wait for it are answered with KafkaStorageError.  The log stays open.
+        False if it is not led in that epoch any more: the log may have been cut and copied since.
+        Requests that wait for it are answered with KafkaStorageError.  The log stays open.  Raises KafkaStorageError
+        if the log cannot be marked.
         """
         topic_partition = partition.topic_partition
         with self.state_change_lock:
-            if self._partitions.get(topic_partition) is not partition or not partition.is_leader:
+            is_led = partition.is_leader and partition.leader_epoch == leader_epoch
+            if self._partitions.get(topic_partition) is not partition or not is_led:
                 return False
+            partition.log.mark_lost_records(damage.offset)
             self._partitions[topic_partition] = OfflinePartition(
-                topic_partition, reason, is_permanent=False, given_up_epoch=partition.leader_epoch
+                topic_partition,
+                f"its log is damaged from {damage}",
+                is_permanent=False,
+                given_up_epoch=leader_epoch,
             )
             partition.resign()
         self.complete_waiting(topic_partition)
         return True
+
+    def _on_isr_changed(self, topic_partition: TopicPartition) -> None:
+        self.complete_waiting(topic_partition)
+        self.damage_checks.reconsider()
 
     def complete_waiting(self, topic_partition: TopicPartition) -> None:
         """Try the requests again that wait for the partition.  Called without any lock."""

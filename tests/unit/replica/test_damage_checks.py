@@ -14,6 +14,7 @@ from kcore.replica import damage_checks, local_reads
 from kcore.replica.damage_checks import CHECK_INTERVAL_MS, REPEATS, REPEATS_MS
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.partition_state_store import StoredIsr
 
 from .conftest import TP, Node, batch, update
 
@@ -176,12 +177,46 @@ def test_a_log_that_cannot_be_marked_is_not_given_up(node):
     assert not node.given_up and isinstance(node.replica_manager.get_partition(TP), Partition)
 
 
-def test_who_leads_no_more_gives_nothing_up(node):
+def during_a_check(monkeypatch, happens):
+    """Call happens() while a log is checked; the list of the offsets that were checked."""
+    checks, find_damage = [], damage_checks.find_damage
+
+    def find(log, offset):
+        checks.append(offset)
+        found = find_damage(log, offset)
+        happens()
+        return found
+
+    monkeypatch.setattr(damage_checks, "find_damage", find)
+    return checks
+
+
+@pytest.mark.parametrize("leader", [0, 1])
+def test_who_leads_no_more_in_the_epoch_of_the_check_gives_nothing_up(node, monkeypatch, leader):
+    """The log may have been cut and copied since."""
     damage(node, 3)
     partition = node.replica_manager.get_partition(TP)
-    node.become(update(TP, 1, 1, isr=(0, 1), replicas=(0, 1, 2)))
-    assert not node.replica_manager._give_up(partition, "damaged")
-    assert node.replica_manager.get_partition(TP) is partition
+    checks = during_a_check(
+        monkeypatch, lambda: node.become(update(TP, leader, 1, isr=(0, 1), replicas=(0, 1, 2))) == {TP: None}
+    )
+    fetch(node, 2, times=REPEATS + 1)
+    assert checks == [2] and not node.given_up and read_mark(log_of(node).directory) is None
+    assert node.replica_manager.get_partition(TP) is partition and partition.leader_epoch == 1
+
+
+def test_a_partition_is_given_up_once_however_many_reads_fail(node, monkeypatch):
+    damage(node, 3, 8, bits=0x80)  # a negative length
+
+    def fail_reads():
+        for _ in range(10):
+            node.fetch({TP: 4}, FetchIsolation.LOG_END, replica_id=-1, max_wait_ms=0)
+
+    checks = during_a_check(monkeypatch, fail_reads)
+    fail_reads()
+    node.advance(1)
+    fail_reads()
+    node.advance(CHECK_INTERVAL_MS)
+    assert checks == [4] and node.given_up == [TP]
 
 
 def given_up(node):
@@ -233,7 +268,7 @@ def test_a_follower_that_is_throttled_or_has_diverged_is_no_reason_for_a_check(n
         assert dict(answer.result)[TP].records.size_in_bytes == 0
 
 
-def test_a_log_is_checked_once_in_a_while_however_often_it_is_suspected(node, monkeypatch):
+def test_a_segment_is_checked_once_in_a_while_however_often_it_is_suspected(node, monkeypatch):
     checks = []
     monkeypatch.setattr(damage_checks, "find_damage", lambda log, offset: checks.append(offset))
     partition = node.replica_manager.get_partition(TP)
@@ -241,3 +276,101 @@ def test_a_log_is_checked_once_in_a_while_however_often_it_is_suspected(node, mo
         node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
         node.advance(CHECK_INTERVAL_MS // 5)
     assert checks == [2, 2]
+
+
+def test_a_check_that_takes_long_is_not_begun_again_meanwhile(node, monkeypatch):
+    partition = node.replica_manager.get_partition(TP)
+
+    def suspect():
+        node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
+
+    def take_long():
+        node.time.sleep(2 * CHECK_INTERVAL_MS)
+        suspect()
+
+    checks = during_a_check(monkeypatch, take_long)
+    suspect()
+    node.advance(1)
+    suspect()
+    node.advance(CHECK_INTERVAL_MS - 2)
+    assert checks == [2]
+    suspect()
+    node.advance(2)
+    suspect()
+    node.advance(1)
+    assert checks == [2, 2]
+
+
+def test_a_suspicion_in_one_segment_does_not_put_off_the_check_of_another(node):
+    log_of(node).roll()
+    node.produce(batch(), acks=1)
+    partition = node.replica_manager.get_partition(TP)
+    with open(log_of(node).active_segment.log_path, "r+b") as out:
+        out.seek(40)
+        out.write(b"\xff")
+    node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
+    node.advance(1)
+    assert not node.given_up
+    node.replica_manager.damage_checks.suspect(partition, 5, "a test says so")
+    node.advance(1)
+    assert node.given_up == [TP] and read_mark(log_of(node).directory) == 5
+
+
+def test_a_follower_checks_nothing(node, monkeypatch):
+    """So it begins at once when it leads."""
+    checks = during_a_check(monkeypatch, lambda: None)
+    partition = node.replica_manager.get_partition(TP)
+    node.become(update(TP, 1, 1, isr=(0, 1), replicas=(0, 1, 2)))
+    node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
+    node.advance(1)
+    node.become(update(TP, 0, 2, isr=(0, 1), replicas=(0, 1, 2)))
+    node.replica_manager.damage_checks.suspect(partition, 2, "a test says so")
+    node.advance(1)
+    assert checks == [2]
+
+
+class Store:
+    """Stores each ISR that is proposed."""
+
+    def change_isr(self, topic_partition, isr, expected_version, on_done, **epochs):
+        on_done(StoredIsr(isr, expected_version + 1))
+
+
+def test_damage_is_considered_again_when_another_replica_joins_the_isr(tmp_path, caplog):
+    node = Node(tmp_path, partition_state_store=Store())
+    node.given_up = []
+    node.replica_manager.damage_checks.on_given_up = node.given_up.append
+    node.lead(isr=(0,), replicas=(0, 1))
+    for _ in range(5):
+        node.produce(batch(), acks=1)
+    damage(node, 3, 8, bits=0x80)  # a negative length
+    node.fetch({TP: 4}, replica_id=-1, max_wait_ms=0)
+    node.advance(1)
+    assert not node.given_up and "No other replica is in sync: it leads on" in caplog.text
+    fetch(node, 5, replica_id=1, every_ms=1)
+    assert node.given_up == [TP] and read_mark(log_of(node).directory) == 3
+    node.shutdown()
+
+
+def test_damage_is_considered_again_when_a_member_of_the_isr_is_alive_or_comes_by_a_controllers_word(node, alive):
+    node.become(update(TP, 0, 1, isr=(0,), replicas=(0, 1, 2)))
+    alive.discard(1)
+    damage(node, 3)
+    fetch(node, 2, times=REPEATS + 1)
+    assert not node.given_up
+    assert node.become(update(TP, 0, 2, isr=(0, 1), replicas=(0, 1, 2))) == {TP: None}
+    node.advance(CHECK_INTERVAL_MS)
+    assert not node.given_up
+    alive.add(1)
+    node.advance(CHECK_INTERVAL_MS)
+    assert node.given_up == [TP]
+
+
+def test_damage_that_is_away_when_another_replica_joins_is_no_reason_to_give_up(node, alive):
+    alive.discard(1)
+    damage(node, 3)
+    fetch(node, 2, times=REPEATS + 1)
+    damage(node, 3)  # the bit flips back
+    alive.add(1)
+    node.advance(CHECK_INTERVAL_MS)
+    assert not node.given_up and isinstance(node.replica_manager.get_partition(TP), Partition)
