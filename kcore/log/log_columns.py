@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kcore.errors import LogClosed, OffsetOutOfRange
-from kcore.log.log_iteration import ARROW_BATCH_BYTES, check_nothing_lost
+from kcore.errors import CorruptMessage, LogClosed, OffsetOutOfRange
+from kcore.log.log_iteration import ARROW_BATCH_BYTES, batches_before_damage, check_nothing_lost, end_or_raise
 from kcore.record.arrow import check_columns, columns_to_read, pyarrow, record_batches_of, schema
 from kcore.record.columns import RecordColumns
-from kcore.record.record_columns import ColumnsReader
+from kcore.record.record_columns import ColumnsReader, columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,37 @@ def iterate_columns(
     columns: Sequence[str] | None,
     committed: bool,
     batch_bytes: int = ARROW_BATCH_BYTES,
+    stops: bool = False,
 ) -> Iterator[RecordColumns]:
-    """RecordColumns of some batch_bytes each; the records are those of UnifiedLog.records()."""
+    """RecordColumns of some batch_bytes each; the records are those of UnifiedLog.records().  stops: the iteration ends
+    at damage."""
+    offset = log.log_start_offset if start_offset is None else start_offset
+    try:
+        for chunk, next_offset in _chunks(log, start_offset, end_offset, columns, committed, batch_bytes):
+            yield chunk
+            offset = next_offset
+    except CorruptMessage as error:
+        # A chunk with damage inside is refused whole.
+        sound = batches_before_damage(log, offset, end_offset, committed, batch_bytes)
+        if sound:
+            data = b"".join(batch.buffer for batch in sound)
+            end = sound[-1].next_offset if end_offset is None else end_offset
+            chunk = columns_of(data, columns=columns, start_offset=offset, end_offset=end)
+            if len(chunk):
+                yield chunk
+            offset = sound[-1].next_offset
+        end_or_raise(log, error, offset, stops)
+
+
+def _chunks(
+    log: UnifiedLog,
+    start_offset: int | None,
+    end_offset: int | None,
+    columns: Sequence[str] | None,
+    committed: bool,
+    batch_bytes: int,
+) -> Iterator[tuple[RecordColumns, int]]:
+    """RecordColumns, and the offset of the next one."""
     limit = log.last_stable_offset if committed else log.log_end_offset
     end = limit if end_offset is None else min(end_offset, limit)
     offset = log.log_start_offset if start_offset is None else start_offset
@@ -55,7 +84,7 @@ def iterate_columns(
         if chunk is not None:
             offset = reader.previous + 1
             if len(chunk):
-                yield chunk
+                yield chunk, offset
         elif following is not None:
             offset = following.base_offset
         else:
@@ -69,13 +98,14 @@ def iterate_arrow(
     columns: Sequence[str] | None,
     committed: bool,
     batch_bytes: int,
+    stops: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """See UnifiedLog.iter_arrow()."""
     if batch_bytes < 1:
         raise ValueError(f"batch_bytes {batch_bytes} is not positive")
     names = check_columns(columns)
     pyarrow()  # raises ImportError now, not at the first batch
-    chunks = iterate_columns(log, start_offset, end_offset, columns_to_read(names), committed, batch_bytes)
+    chunks = iterate_columns(log, start_offset, end_offset, columns_to_read(names), committed, batch_bytes, stops)
     tp = log.topic_partition
     return (batch for chunk in chunks for batch in record_batches_of(chunk, names, tp.topic, tp.partition))
 
@@ -86,8 +116,9 @@ def arrow_table(
     end_offset: int | None,
     columns: Sequence[str] | None,
     committed: bool,
+    stops: bool = False,
 ) -> pa.Table:
     """See UnifiedLog.to_arrow()."""
     wanted = schema(columns)
-    batches = list(iterate_arrow(log, start_offset, end_offset, columns, committed, ARROW_BATCH_BYTES))
+    batches = list(iterate_arrow(log, start_offset, end_offset, columns, committed, ARROW_BATCH_BYTES, stops))
     return pyarrow().Table.from_batches(batches, wanted)

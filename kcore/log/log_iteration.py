@@ -59,10 +59,10 @@ def iterate_batches(
             yield batch
             offset = batch.next_offset
     except CorruptMessage as error:
-        _end_or_raise(log, error, offset, stops)
+        end_or_raise(log, error, offset, stops)
 
 
-def _end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: bool) -> None:
+def end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: bool) -> None:
     """End an iteration that has returned everything below `offset`, or raise the error and say what can be done."""
     if stops:
         logger.warning("%s: the iteration ends before offset %d: %s", log.topic_partition, offset, error)
@@ -80,6 +80,25 @@ def _end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: bo
         position=error.position,
         offset=error.offset,
     ) from error
+
+
+def batches_before_damage(
+    log: UnifiedLog, offset: int, end_offset: int | None, committed: bool, max_bytes: int
+) -> list[RecordBatch]:
+    """Those from offset on whose records can be read; nothing if no damage comes within max_bytes."""
+    sound = []
+    size = 0
+    try:
+        for batch in _batches(log, offset, end_offset, committed):
+            if not batch.is_control:
+                batch.records()  # parses all of them
+            sound.append(batch)
+            size += batch.size
+            if size > max_bytes:
+                break
+    except CorruptMessage:
+        return sound
+    return []
 
 
 def _batches(
@@ -191,7 +210,7 @@ def iterate_records(
         try:
             inside = batch.records()  # parses all of them
         except CorruptMessage as error:
-            _end_or_raise(log, error, max(batch.base_offset, first), stops)
+            end_or_raise(log, error, max(batch.base_offset, first), stops)
             return
         for record in inside:
             if record.offset >= first and (end_offset is None or record.offset < end_offset):

@@ -531,16 +531,19 @@ class UnifiedLog(LogHotPath):
         end_offset: int | None = None,
         columns: Sequence[str] | None = None,
         isolation: Isolation = "read_uncommitted",
+        *,
+        on_error: OnError = "raise",
     ) -> pa.Table:
         """The records of records() as an Arrow table; docs/dataframes.md describes its columns.
 
-        columns: names of the columns to read, in this order.  The table has a chunk for about 16 MiB of batches.  GIL
-        released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown column, and the
-        exceptions of batches().
+        columns: names of the columns to read, in this order.  on_error: as in batches().  The table has a chunk for
+        about 16 MiB of batches.  GIL released for most of the work.  Raises ImportError without pyarrow, ValueError
+        for an unknown column, and the exceptions of batches().
         """
         from kcore.log.log_columns import arrow_table  # a broker reads no columns
 
-        return arrow_table(self, start_offset, end_offset, columns, is_committed(isolation))
+        stops = stops_at_damage(on_error)
+        return arrow_table(self, start_offset, end_offset, columns, is_committed(isolation), stops)
 
     def iter_arrow(
         self,
@@ -550,12 +553,14 @@ class UnifiedLog(LogHotPath):
         isolation: Isolation = "read_uncommitted",
         *,
         batch_bytes: int = ARROW_BATCH_BYTES,
+        on_error: OnError = "raise",
     ) -> Iterator[pa.RecordBatch]:
         """As to_arrow(), but one Arrow record batch at a time, each from about batch_bytes of the log: memory stays
         bounded for a log of any size.  Decompressed bytes count too; a larger batch is returned alone."""
         from kcore.log.log_columns import iterate_arrow
 
-        return iterate_arrow(self, start_offset, end_offset, columns, is_committed(isolation), batch_bytes)
+        stops = stops_at_damage(on_error)
+        return iterate_arrow(self, start_offset, end_offset, columns, is_committed(isolation), batch_bytes, stops)
 
     # -- flush ------------------------------------------------------------------------------------------------------
 

@@ -52,9 +52,43 @@ def test_where_recovery_would_not_look_the_error_names_the_repair(killed):
         list(log.records())
 
 
+@pytest.mark.parametrize("batch_bytes", [1, 1000, 1 << 24])
+def test_readers_of_arrow_stop_at_damage_where_readers_of_records_do(killed, batch_bytes, caplog):
+    with open_log(str(killed)) as log:
+        assert log.to_arrow(columns=["offset"], on_error="stop")["offset"].to_pylist() == list(range(20))
+        assert "the iteration ends before offset 20" in caplog.text
+        part = log.to_arrow(5, 30, ["offset"], on_error="stop")
+        assert part["offset"].to_pylist() == list(range(5, 20))
+        read = []
+        with pytest.raises(CorruptMessage, match=r"on_error='stop' reads up to here.* it ends at offset 20") as raised:
+            for arrow in log.iter_arrow(columns=["offset"], batch_bytes=batch_bytes):
+                read += arrow["offset"].to_pylist()
+        assert read == list(range(20)) and raised.value.source == str(killed / f"{0:020d}.log")
+        stopped = log.iter_arrow(columns=["offset"], batch_bytes=batch_bytes, on_error="stop")
+        assert [offset for arrow in stopped for offset in arrow["offset"].to_pylist()] == read
+        after = log.to_arrow(25, columns=["offset"], on_error="stop")
+        assert after["offset"].to_pylist() == list(range(25, 60)), "a start after the damage"
+
+
+@pytest.mark.parametrize("at", [3, 7, 9, 11, 16, 17, 23, 40, 60, -1])
+@pytest.mark.parametrize("bit", [0x01, 0x40])
+def test_readers_of_arrow_and_of_records_stop_at_the_same_offset_whatever_byte_is_damaged(tmp_path, at, bit):
+    with open_log(str(tmp_path / "orders-0"), "a", config=LogConfig(index_interval_bytes=500)) as log:
+        for n in range(20):
+            log.append_as_leader(batch(3, timestamp=1000 + n), 0)
+        place = log.segments[0].translate_offset(30)
+        with open(log.segments[0].log_path, "r+b") as file:
+            data = bytearray(file.read())
+            data[place.position + at % place.size] ^= bit
+            file.seek(0)
+            file.write(data)
+        expected = [record.offset for record in log.records(on_error="stop")]
+        assert log.to_arrow(columns=["offset"], on_error="stop")["offset"].to_pylist() == expected
+
+
 def test_on_error_is_checked_at_the_call(killed):
     with open_log(str(killed)) as log:
-        for read in (log.records, log.batches):
+        for read in (log.records, log.batches, log.to_arrow, log.iter_arrow):
             with pytest.raises(ValueError, match="on_error 'skip', expected 'raise' or 'stop'"):
                 read(on_error="skip")
 
