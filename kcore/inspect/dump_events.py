@@ -18,7 +18,8 @@ from kcore.errors import CorruptFile, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import Damage, read_batches, without_path
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
-from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, PARTITION_METADATA_FILE
+from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, LOST_RECORDS_FILE, PARTITION_METADATA_FILE
+from kcore.log.lost_records import meaning_of, read_mark
 from kcore.log.partition_metadata import format_topic_id, read_topic_id
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -287,6 +288,12 @@ def _metadata_entries(path: str) -> Iterator[Event]:
         yield {"version": 0, "topicId": format_topic_id(topic_id)}
 
 
+def _lost_records_entries(path: str) -> Iterator[Event]:
+    first_offset = read_mark(os.path.dirname(path))
+    if first_offset is not None:
+        yield {"version": 0, "firstLostOffset": first_offset, "meaning": meaning_of(first_offset)}
+
+
 def _property_entries(path: str) -> Iterator[Event]:
     for name, value in log_files.read_properties(path).items():
         yield {"name": name, "value": value}
@@ -312,6 +319,7 @@ _SMALL_FILES: dict[str, Callable[[str], Iterator[Event]]] = {
     CLEAN_SHUTDOWN_FILE: _shutdown_entries,
     LEADER_EPOCH_CHECKPOINT: _epoch_entries,
     PARTITION_METADATA_FILE: _metadata_entries,
+    LOST_RECORDS_FILE: _lost_records_entries,
     log_files.META_PROPERTIES_FILE: _property_entries,
 }
 

@@ -30,6 +30,7 @@ from kcore.log.checkpoints import (
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_file_names import (
     LOG_SUFFIX,
+    LOST_RECORDS_FILE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
@@ -39,6 +40,7 @@ from kcore.log.log_file_names import (
     parse_partition_directory,
     segment_file,
 )
+from kcore.log.lost_records import meaning_of, read_mark
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -420,6 +422,10 @@ def check_small_file(path: str) -> Iterator[Problem]:
             yield from _check_epoch_entries(path)
         elif name == PARTITION_METADATA_FILE:
             read_topic_id(os.path.dirname(path))
+        elif name == LOST_RECORDS_FILE:
+            first_offset = read_mark(os.path.dirname(path))
+            if first_offset is not None:
+                yield Problem(path, meaning_of(first_offset), first_offset, warning=True)
         elif name == log_files.META_PROPERTIES_FILE and "version" not in log_files.read_properties(path):
             yield Problem(path, "there is no version")
     except KafkaError as error:

@@ -54,6 +54,7 @@ from kcore.log.checkpoints import (
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
+    LOST_RECORDS_FILE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
@@ -292,6 +293,11 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
             problems = check_lone_log(path)
             plan.problems += problems
             plan.beyond_repair += problems
+    mark = os.path.join(directory, LOST_RECORDS_FILE)
+    if os.path.lexists(mark):
+        problems = as_far_as_readable(mark, check_small_file(mark))
+        plan.problems += problems
+        plan.beyond_repair += problems
     metadata = os.path.join(directory, PARTITION_METADATA_FILE)
     if os.path.lexists(metadata):
         _remove_if_unreadable(plan, metadata, "a broker writes it anew")

@@ -48,6 +48,14 @@ def read_mark(directory: str) -> int | None:
     return values[1]
 
 
+def meaning_of(first_lost_offset: int) -> str:
+    """What the mark says, for people."""
+    return (
+        f"this replica lacks records from offset {first_lost_offset} on, or may; while another replica has them it "
+        "does not lead, and it copies them from the leader"
+    )
+
+
 def write_mark(directory: str, first_lost_offset: int) -> None:
     """On the disk when it returns.  Raises OSError."""
     text = f"version: 0\nfirst_lost_offset: {first_lost_offset}\n"

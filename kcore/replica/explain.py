@@ -16,6 +16,7 @@ from kcore.common.text import counted
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
+from kcore.log.lost_records import meaning_of
 from kcore.replica import isr as isr_rules
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords
 from kcore.replica.delayed_fetch import DelayedFetch
@@ -74,6 +75,7 @@ class IsrExplanation:
     pending_isr: the ISR that the store was requested to keep, and has not answered about; None if no change is pending.
     high_watermark_candidate: what the high watermark would rise to now; it never falls, so it may be above.
     held_back_by: why a follower does not get records, None if nothing is known to be wrong.
+    lost_records: what the log lacks, or may lack; None if it has all its records.
     """
 
     topic: str
@@ -95,6 +97,7 @@ class IsrExplanation:
     replicas: tuple[ReplicaExplanation, ...]
     waiting: tuple[WaitingRequest, ...]
     held_back_by: str | None = None
+    lost_records: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.topic}-{self.partition} on broker {self.broker_id}: {self._role()}"]
@@ -117,6 +120,8 @@ class IsrExplanation:
             )
         else:
             lines.append(f"  no leader knows the ISR: `kcore topics describe {self.topic}` shows the stored one")
+        if self.lost_records is not None:
+            lines.append(f"  lost records: {self.lost_records}")
         if self.held_back_by is not None:
             lines.append(f"  held back: {self.held_back_by}")
         lines += _waiting_lines(self.waiting)
@@ -256,6 +261,7 @@ def explain_isr(
         replicas=replicas,
         waiting=waiting_requests(replica_manager, topic_partition) if leads else (),
         held_back_by=None if leads else replica_manager.fetchers.delay_reason(topic_partition),
+        lost_records=None if log.lost_records is None else meaning_of(log.lost_records.first_offset),
     )
 
 

@@ -31,6 +31,7 @@ from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
     CLEAN_SHUTDOWN_FILE,
     LOG_SUFFIX,
+    LOST_RECORDS_FILE,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
@@ -116,6 +117,7 @@ _SCHEMAS = {
     log_files.OFFSET_CHECKPOINT: _schema(("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())),
     LEADER_EPOCH_CHECKPOINT: _schema(("epoch", pa.int32()), ("startOffset", pa.int64())),
     PARTITION_METADATA_FILE: _schema(("version", pa.int16()), ("topicId", pa.string())),
+    LOST_RECORDS_FILE: _schema(("version", pa.int16()), ("firstLostOffset", pa.int64()), ("meaning", pa.string())),
     log_files.META_PROPERTIES_FILE: _schema(("name", pa.string()), ("value", pa.string())),
     CLEAN_SHUTDOWN_FILE: _schema(("version", pa.int16()), ("brokerEpoch", pa.int64())),
 }

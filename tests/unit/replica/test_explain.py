@@ -351,6 +351,16 @@ def test_a_follower_says_what_keeps_it_from_getting_records(tmp_path):
     node.shutdown()
 
 
+def test_a_replica_that_lacks_records_says_so(node):
+    node.become(update(leader=1, isr=(0, 1)))
+    assert isr(node).lost_records is None and "lost records" not in str(isr(node))
+    log = node.replica_manager.get_partition(TP).log
+    log.mark_lost_records(0)
+    assert "\n  lost records: this replica lacks records from offset 0 on, or may; " in str(isr(node))
+    log.forget_lost_records()
+    assert isr(node).lost_records is None
+
+
 def test_the_text_is_for_people(leader):
     leader.produce(batch(b"a", b"b"))
     follow(leader, 1, 2)

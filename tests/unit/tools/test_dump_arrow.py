@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from kcore.log.lost_records import meaning_of, write_mark
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.tools.command import LOG
@@ -61,6 +62,19 @@ def record_row(row: dict) -> dict:
     timestamp = -1 if row["timestamp"] is None else round(row["timestamp"].timestamp() * 1000)
     names = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
     return row | {"timestamp": timestamp, "timestampType": names[row["timestampType"]]}
+
+
+def test_the_mark_of_lost_records_becomes_a_table(tmp_path):
+    write_mark(str(tmp_path), 4)
+    output = tmp_path / "mark.arrow"
+    assert main(["dump", str(tmp_path / "lost-records"), "--format", "arrow", "-o", str(output)]) == 0
+    (row,) = pa.ipc.open_file(output).read_all().to_pylist()
+    assert row == {
+        "file": str(tmp_path / "lost-records"),
+        "version": 0,
+        "firstLostOffset": 4,
+        "meaning": meaning_of(4),
+    }
 
 
 @pytest.mark.parametrize("name", ["one.arrow", "one.arrows"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kcore.log.lost_records import meaning_of, write_mark
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
@@ -186,6 +187,14 @@ def test_the_room_of_an_index_in_use_is_not_shown_as_entries(tmp_path, capsys):
     assert [bare(event) for event in dump(capsys, index)[1][1:]] == [{"offset": 266, "position": 65536}]
 
 
+def test_the_mark_of_lost_records_is_shown_with_what_it_means(tmp_path, capsys):
+    write_mark(str(tmp_path), 4)
+    (entry,) = [bare(event) for event in dump(capsys, tmp_path / "lost-records")[1][1:]]
+    assert entry == {"version": 0, "first_lost_offset": 4, "meaning": meaning_of(4)}
+    assert main(["dump", str(tmp_path / "lost-records")]) == 0
+    assert "firstLostOffset 4 meaning this replica lacks records from offset 4 on" in capsys.readouterr().out
+
+
 def test_garbage_in_a_small_file_is_damage(tmp_path, capsys):
     for name in (
         "00000000000000000000.snapshot",
@@ -193,6 +202,7 @@ def test_garbage_in_a_small_file_is_damage(tmp_path, capsys):
         "leader-epoch-checkpoint",
         "recovery-point-offset-checkpoint",
         "partition.metadata",
+        "lost-records",
         "meta.properties",
     ):
         (tmp_path / name).write_bytes(b"\xff\x00garbage")

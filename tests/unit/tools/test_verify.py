@@ -22,6 +22,7 @@ from kcore.inspect.segment_scan import scan_segment
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin
+from kcore.log.lost_records import write_mark
 from kcore.log.open_log import open_log
 from kcore.log.producer_state_entry import ProducerStateEntry
 from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
@@ -257,6 +258,21 @@ def test_a_closed_segments_time_index_without_its_final_entry_is_a_warning(entri
     last = max((data / "g-segments-0").glob("*.timeindex"))
     last.write_bytes(b"")
     assert verify(capsys, data)[:2] == (0, [])
+
+
+def test_the_mark_of_lost_records_is_a_warning_and_a_mark_that_cannot_be_read_is_damage(tmp_path, capsys):
+    with open_log(str(tmp_path / "orders-0"), "a") as log:
+        log.append_as_leader(record_batch(1), 0)
+    mark = tmp_path / "orders-0" / "lost-records"
+    write_mark(str(mark.parent), 4)
+    status, (problem,), _ = verify(capsys, mark.parent)
+    assert (status, problem["type"], problem["file"], problem["offset"]) == (0, "warning", str(mark), 4)
+    assert "lacks records from offset 4 on" in problem["problem"]
+    assert main(["repair", str(mark.parent)]) == 0
+    assert "cannot be repaired: lost-records: warning: offset 4: this replica lacks" in capsys.readouterr().out
+    mark.write_text("version: 0\nfirst_lost_offset: four\n")
+    status, (problem,), _ = verify(capsys, mark)
+    assert (status, problem["type"]) == (1, "damage") and "line 2" in problem["problem"]
 
 
 def test_a_missing_index_is_a_warning_because_opening_the_log_rebuilds_it(data, capsys):
