@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+#: So many neighbouring batches with wrong base offsets are corrected.
+_LONGEST_RUN = 4
+
+
 @dataclass(frozen=True)
 class HeaderFaults:
     """What is wrong with base offsets and leader epochs of a segment: one problem for each batch that is wrong.
@@ -126,44 +130,67 @@ def _adjacent(segment: ScannedSegment) -> np.ndarray:
 def _correct_offsets(
     segment: ScannedSegment, base: int, end: int | None, problems: list[Problem], corrections: list[Correction]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(base offsets, last offsets), corrected where exactly one base offset fits between the batches before and after.
+    """(base offsets, last offsets), corrected where exactly one base offset fits."""
+    table = segment.batches
+    first, last = table["base_offset"].copy(), table["last_offset"].copy()
+    size = last - first + 1
+    for start, stop in _filled_runs(segment, base, end):
+        right = base if start == 0 else int(last[start - 1]) + 1
+        is_alone = stop - start == 1
+        before = "the segment's name" if start == 0 else f"the batch before {'it' if is_alone else 'them'}"
+        after = f"the batch after {'it' if is_alone else 'them'}" if stop < len(first) else "the end of the segment"
+        where = "fits" if is_alone else f"fits where {stop - start} batches are"
+        for n in range(start, stop):
+            expected, found, position = right + int(size[start:n].sum()), int(first[n]), int(table["position"][n])
+            if found == expected:
+                continue
+            first[n], last[n] = expected, expected + size[n] - 1
+            text = f"base offset {found}: only {expected} {where} between {before} and {after}"
+            problems.append(Problem(segment.path, text, found, position))
+            content = expected.to_bytes(LENGTH_OFFSET, "big")
+            corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
+    return first, last
 
-    The CRC covers the number of offsets in a batch.  If so many are free between its neighbours, and the neighbours'
-    offsets go on without a gap to the batches on their other sides, no other base offset is possible.
+
+def _filled_runs(segment: ScannedSegment, base: int, end: int | None) -> list[tuple[int, int]]:
+    """(start, stop) of the shortest runs of batches whose base offsets are certain although they do not fit; in order.
+
+    The CRC covers the number of offsets in a batch.  If as many as a run has are free between its neighbours, and the
+    neighbours' offsets go on without a gap to the batches on their other sides, no other base offsets are possible.
     """
     import numpy as np
 
     table = segment.batches
     first, last = table["base_offset"], table["last_offset"]
+    count = len(table)
     right = np.concatenate([[base], last[:-1] + 1])
-    free_end = np.concatenate([first[1:], [-1 if end is None else end]])
-    adjacent = _adjacent(segment)
-    certain = adjacent[:-1] & adjacent[1:] & (free_end - right == last - first + 1) & (first != right)
-    certain &= table["count"] >= 0  # The base offset of a compressed message of magic 0 or 1 is its last one.
+    free_end = np.concatenate([first, [-1 if end is None else end]])
     # Without a gap before and after each batch, from the segment's name to its end.
     follows = np.concatenate([first == right, [end is None or last[-1] + 1 == end]])
-    certain[1:] &= follows[:-2]
-    certain[:-1] &= follows[2:]
-    if end is None:
-        certain[-1] = False
-        if np.count_nonzero(~follows) > 2:
+    breaks = int(np.count_nonzero(~follows))
+    offsets = np.concatenate([[0], np.cumsum(last - first + 1)])
+    # How many are not right after the batch before them; the base offset of a compressed message of magic 0 or 1 is its
+    # last one.
+    apart = np.concatenate([[0], np.cumsum(~_adjacent(segment))])
+    wrappers = np.concatenate([[0], np.cumsum(table["count"] < 0)])
+    before_is_right = np.concatenate([[True], follows[:-2]])
+    after_is_right = np.concatenate([follows[1:], [end is not None]])
+    taken = np.zeros(count, bool)
+    runs = []
+    for length in range(1, min(_LONGEST_RUN, count) + 1):
+        starts, stops = np.arange(count - length + 1), np.arange(length, count + 1)
+        certain = ~follows[starts] & ~follows[stops] & before_is_right[starts] & after_is_right[stops]
+        certain &= free_end[stops] - right[starts] == offsets[stops] - offsets[starts]
+        certain &= (apart[stops + 1] == apart[starts]) & (wrappers[stops] == wrappers[starts])
+        for start in np.flatnonzero(certain).tolist():
+            stop = start + length
             # The last batch is a neighbour without another side: only in a log without other gaps it is right.
-            certain[-2:] = False
-    at = np.flatnonzero(certain)
-    if not len(at):
-        return first, last
-    corrected_first, corrected_last = first.copy(), last.copy()
-    corrected_first[at] = right[at]
-    corrected_last[at] = right[at] + (last - first)[at]
-    for n in at.tolist():
-        position, found, expected = int(table["position"][n]), int(first[n]), int(right[n])
-        before = "the segment's name" if n == 0 else "the batch before it"
-        after = "the batch after it" if n + 1 < len(first) else "the end of the segment"
-        text = f"base offset {found}: only {expected} fits between {before} and {after}"
-        problems.append(Problem(segment.path, text, found, position))
-        content = expected.to_bytes(LENGTH_OFFSET, "big")
-        corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
-    return corrected_first, corrected_last
+            if stop == count - 1 and end is None and breaks > np.count_nonzero(~follows[start : stop + 1]):
+                continue
+            if not taken[start:stop].any():
+                taken[start:stop] = True
+                runs.append((start, stop))
+    return sorted(runs)
 
 
 def _misfits(

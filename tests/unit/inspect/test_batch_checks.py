@@ -113,6 +113,61 @@ def test_a_flipped_bit_of_a_log_without_gaps_is_one_problem_and_a_repair_writes_
         flip(place, at, bit)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("how_many", [2, 3, 4])
+def test_wrong_base_offsets_of_neighbours_are_a_problem_each_and_a_repair_writes_the_right_values(
+    how_many, is_clean, sound, tmp_path
+):
+    """Together they have as many offsets as are free between the batches before and after them."""
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    if not is_clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    original = contents(data)
+    all_places = places(data)
+    in_first = sum(place.log == all_places[0].log for place in all_places)
+    # Without the marker the end of the last segment is not certain, and the last two batches are needed as neighbours.
+    last = len(all_places) - how_many - (0 if is_clean else 2)
+    rng = random.Random(f"{how_many} {is_clean}")
+    for n in [0, 1, in_first - how_many, in_first - 1, 30, last]:
+        for _ in range(40 if "KCORE_LONG" in os.environ else 4):
+            wrong = all_places[n : n + how_many]
+            flips = [(place, rng.randrange(8), rng.randrange(8)) for place in wrong]
+            for place, at, bit in flips:
+                flip(place, at, bit)
+            problems = problems_of(data)
+            found = sorted((problem.path, problem.position) for problem in problems)
+            assert found == [(str(place.log), place.position) for place in wrong], (n, flips, problems)
+            plans = plan_repair(str(data))
+            assert not any(plan.losses or plan.beyond_repair for plan in plans), (n, flips)
+            apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
+            assert contents(tmp_path / "repaired") == original, (n, flips)
+            shutil.rmtree(tmp_path / "repaired")
+            for place, at, bit in flips:
+                flip(place, at, bit)
+
+
+@pytest.mark.parametrize("log", ["sound", "with_gaps"])
+def test_wrong_base_offsets_that_nothing_proves_stay_findings_and_no_value_is_made_up(log, tmp_path, request):
+    data = Path(shutil.copytree(request.getfixturevalue(log), tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    right = {(place.log, place.position): place.log.read_bytes()[place.position :][:8] for place in places(data)}
+    all_places = places(data)
+    rng = random.Random(log)
+    starts = [len(all_places) - 2] if log == "sound" else rng.sample(range(len(all_places) - 2), 5)
+    for n in starts:
+        for _ in range(40 if "KCORE_LONG" in os.environ else 6):
+            flips = [(place, rng.randrange(8), rng.randrange(8)) for place in all_places[n : n + 2]]
+            for place, at, bit in flips:
+                flip(place, at, bit)
+            assert problems_of(data), (n, flips)
+            for plan in plan_repair(str(data), compacted=log == "with_gaps"):
+                for action in plan.actions:
+                    for correction in action.corrections:
+                        assert correction.content == right[Path(action.path), correction.at], (n, flips)
+            for place, at, bit in flips:
+                flip(place, at, bit)
+
+
 @pytest.mark.parametrize("epochs", ["with epochs", "without epochs"])
 @pytest.mark.parametrize("log", ["sound", "with_gaps"])
 @pytest.mark.parametrize("field", FIELDS)
