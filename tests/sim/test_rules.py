@@ -1,13 +1,18 @@
 """The table of rules in docs/simulator.md, and the histories near the named scenarios."""
 
+import importlib
+import inspect
 import os
+from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import pytest
 
 from tests.sim import __main__ as command
 from tests.sim.aimed import aimed_history, mixed_history, scenarios, varied
 from tests.sim.events import Event
-from tests.sim.rules import BEGIN, END, Rule, find, rules, written_into
+from tests.sim.rules import BEGIN, END, SCENARIOS, Rule, find, rules, written_into
 from tests.sim.seeds import history_of
 from tests.sim.shrink import run_history, shrunk
 
@@ -18,6 +23,31 @@ VARIATIONS = 6 if "KCORE_LONG" in os.environ else 0
 def named(text: str) -> Rule:
     (rule,) = (rule for rule in rules() if text in rule.name)
     return rule
+
+
+def test_the_list_of_scenarios_has_each_test_of_a_scenario_once():
+    """What is not in it is not in the table, and no aimed history comes near it."""
+    written: list[str] = []
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = importlib.import_module(f"tests.sim.{path.stem}")
+        for name, test in vars(module).items():
+            if name.startswith("test_") and "scenario" in _arguments(test):
+                assert test.__module__ == module.__name__, f"{name} is imported into {module.__name__}: it runs twice"
+                written.append(f"{path.stem}::{name.removeprefix('test_')}")
+    listed = [
+        f"{module.__name__.rpartition('.')[2]}::{name.removeprefix('test_')}"
+        for module in SCENARIOS
+        for name, test in vars(module).items()
+        if name.startswith("test_") and "scenario" in _arguments(test)
+    ]
+    assert sorted(listed) == sorted(written)
+    assert {rule.name for rule in rules()} == {name.partition("::")[2] for name in written}
+    places = [(rule.name, rule.places) for rule in rules()]
+    assert len(set(places)) == len(places)
+
+
+def _arguments(test: Any) -> dict[str, Any]:
+    return dict(inspect.signature(test).parameters) if isinstance(test, FunctionType) else {}
 
 
 def test_the_page_has_each_rule_and_no_other():
