@@ -108,15 +108,16 @@ def read_partitions(
                 if replica is not None and follower_fetch_time_ms is not None:
                     _note_sent(replica_manager, partition, replica, data.fetch_offset, follower_fetch_time_ms)
         elif (
-            data.fetch_offset < read.log_end_offset
-            and replica is not None
-            and follower_fetch_time_ms is not None
-            and remaining
+            data.fetch_offset < (read.last_stable_offset if replica is None else read.log_end_offset)
+            and min(remaining, data.max_bytes) > 0
             and records is fetched.records
             and read.diverging_epoch is None
         ):
             # There should be records.
-            _note_sent(replica_manager, partition, replica, data.fetch_offset, follower_fetch_time_ms)
+            if replica is None:
+                replica_manager.damage_checks.suspect(partition, data.fetch_offset, "a read got nothing")
+            elif follower_fetch_time_ms is not None:
+                _note_sent(replica_manager, partition, replica, data.fetch_offset, follower_fetch_time_ms)
         partition.meters.read(size, replica_id)
         reads.append(fetched)
         result = FetchPartitionResult(

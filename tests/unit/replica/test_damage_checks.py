@@ -164,6 +164,21 @@ def test_a_follower_that_gets_nothing_although_there_are_records_is_a_reason_for
     assert node.given_up == [TP] and log_of(node).lost_records == LostRecords(3)
 
 
+def test_a_consumer_that_gets_nothing_although_there_are_records_is_a_reason_for_a_check(node, monkeypatch):
+    checks = during_a_check(monkeypatch, lambda: None)
+    fetch(node, 5, replica_id=1, every_ms=1)  # the high watermark is 5
+    for offset, max_bytes in ((5, 1000), (4, 1000), (4, 0)):
+        node.fetch(offset, partition_max_bytes=max_bytes, replica_id=-1, max_wait_ms=0)
+        node.advance(1)
+    assert not checks
+    damage(node, 3, 8)  # as if the batch had 16 MiB, more than there is
+    for _ in range(10):
+        answer = node.fetch(4, replica_id=-1, max_wait_ms=0)
+        assert dict(answer.result)[TP].records.size_in_bytes == 0
+    node.advance(1)
+    assert checks == [4] and node.given_up == [TP] and log_of(node).lost_records == LostRecords(3)
+
+
 def test_a_follower_that_has_everything_is_no_reason_for_a_check(node, monkeypatch):
     monkeypatch.setattr(node.replica_manager.damage_checks, "note_repeat", lambda *args: 1 / 0)
     fetch(node, 5, times=REPEATS + 1)
