@@ -76,7 +76,7 @@ def _wrong_header(log: UnifiedLog, segment: LogSegment, offset: int) -> Damage |
             reason = (
                 f"its offsets are {batch.base_offset} to {batch.last_offset}, expected within [{expected}, {limit})"
             )
-        elif batch.leader_epoch > latest_epoch:
+        elif not -1 <= batch.leader_epoch <= latest_epoch:
             reason = f"its leader epoch is {batch.leader_epoch}, the log's latest is {latest_epoch}"
         if reason is not None:
             return Damage(max(expected, offset), segment.log_path, batch.position, reason)

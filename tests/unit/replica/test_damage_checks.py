@@ -72,9 +72,12 @@ def test_a_leader_gives_up_a_partition_whose_damaged_records_a_follower_asks_for
     assert isinstance(answer.result[TP].error, errors.KafkaStorageError)
 
 
-@pytest.mark.parametrize(("position", "reason"), [(1, "below the next batch"), (13, "its leader epoch is")])
-def test_a_wrong_offset_or_epoch_that_no_crc_covers_is_damage_too(node, caplog, position, reason):
-    damage(node, 3, position)
+@pytest.mark.parametrize(
+    ("position", "bits", "reason"),
+    [(1, 1, "below the next batch"), (13, 1, "its leader epoch is"), (12, 0x80, "its leader epoch is -")],
+)
+def test_a_wrong_offset_or_epoch_that_no_crc_covers_is_damage_too(node, caplog, position, bits, reason):
+    damage(node, 3, position, bits)
     fetch(node, 2, times=REPEATS + 1)
     hosted = node.replica_manager.get_partition(TP)
     assert isinstance(hosted, OfflinePartition) and reason in hosted.reason
