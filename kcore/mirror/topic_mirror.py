@@ -44,7 +44,7 @@ from kcore.replica.fetcher.leader_endpoint import (
     ListOffsetsRequest,
     OffsetQuestion,
 )
-from kcore.replica.fetcher.partition_fetch_state import Phase
+from kcore.replica.fetcher.partition_fetch_state import PartitionFetchState, Phase
 from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
@@ -127,6 +127,8 @@ class TopicMirror:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._previous_ends: dict[TopicPartition, int] = {}
+        #: How far the fetchers came, once they have ended.
+        self._last_states: dict[TopicPartition, PartitionFetchState] = {}
         self._stopped = threading.Event()
         #: A partition has no fetcher while it changes its leader: that is no failure.
         self._refreshing = threading.Lock()
@@ -191,13 +193,14 @@ class TopicMirror:
     def close(self) -> None:
         """Stop copying; close the logs cleanly."""
         self.stop()
+        self._last_states.update(self._fetchers.remove_partitions(self._partitions))
         self._fetchers.close()
         self._log_manager.checkpoint_high_watermarks({tp: log.high_watermark for tp, log in self._logs.items()})
         self._log_manager.shutdown()
 
     def partitions(self) -> list[MirroredPartition]:
-        """How far each copy is."""
-        states = self._fetchers.states()
+        """How far each copy is; after close(), how far it came."""
+        states = self._fetchers.states() or self._last_states
         copies = []
         for tp, log in self._logs.items():
             state, leader = states.get(tp), self._metadata.leaders.get(tp.partition)
@@ -278,7 +281,7 @@ class TopicMirror:
         return offsets
 
     def keep_up(self) -> None:
-        """Go on until another thread calls stop() or close(), following leaders that move.  Raises as refresh()."""
+        """Until another thread calls stop() or close(), follow leaders that move.  Raises what refresh() raises."""
         while not self._stopped.wait(self._backoff_ms / 1000):
             self.refresh()
 

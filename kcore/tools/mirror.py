@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
         mirror.wait_until_caught_up(args.timeout * 1000)
         if args.follow:
             mirror.keep_up()
-        copies = mirror.partitions()
-    for copy in copies:
+    for copy in mirror.partitions():  # after a signal an append may have ended only in close()
         print(_json(copy) if args.json else _text(copy))
     return INTERRUPTED if stopped.is_set() and not args.follow else OK
 

@@ -29,6 +29,8 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[threading.Event]:
 
     def wait() -> None:
         while (number := reader.recv(1)[0]) != _END:
+            if number not in _SIGNALS:
+                continue  # one that has another handler
             if stopped.is_set():
                 os._exit(128 + number)
             stopped.set()

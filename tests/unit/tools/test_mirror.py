@@ -7,6 +7,7 @@ import time
 import pytest
 
 import kcore
+from kcore.mirror.topic_mirror import TopicMirror
 from kcore.tools.command_line import UsageError, addresses
 from kcore.tools.main import main
 from tests.unit.tools.command import run_json
@@ -69,6 +70,21 @@ def test_sigterm_ends_a_mirror_that_follows_with_the_logs_closed(tmp_path):
     assert process.returncode == 0
     assert out == "orders-0: 1 offset copied from broker 1, now 0 to 1\n"
     assert (tmp_path / "copy" / ".kafka_cleanshutdown").exists()
+
+
+def test_an_append_that_a_signal_meets_halfway_is_in_the_last_lines(tmp_path, monkeypatch, capsys):
+    wait_until_caught_up, close = TopicMirror.wait_until_caught_up, TopicMirror.close
+
+    def append_and_close(mirror):
+        wait_until_caught_up(mirror)
+        close(mirror)
+
+    monkeypatch.setattr(TopicMirror, "wait_until_caught_up", lambda mirror, timeout_ms: None)  # as after stop()
+    monkeypatch.setattr(TopicMirror, "close", append_and_close)
+    with kcore.Broker(tmp_path / "source") as broker:
+        broker.produce("orders", "value")
+        status, (copy,) = run_json(capsys, "mirror", broker.bootstrap_servers, "orders", tmp_path / "copy")
+    assert (status, copy["log_end_offset"], copy["lag"]) == (0, 1, 0)
 
 
 def test_what_does_not_answer_is_named(tmp_path, capsys):

@@ -27,6 +27,17 @@ def test_a_signal_calls_stop_and_raises_nothing_in_the_thread_that_holds_a_lock(
         assert stopped.is_set()
 
 
+def test_a_signal_that_has_another_handler_stops_nothing():
+    numbers, stopping = [], threading.Event()
+    previous = signal.signal(signal.SIGUSR1, lambda number, _: numbers.append(number))
+    try:
+        with stop_on_signal(stopping.set) as stopped:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        assert (numbers, stopping.is_set(), stopped.is_set()) == ([signal.SIGUSR1], False, False)
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+
+
 def test_without_a_signal_stop_is_not_called_and_the_handlers_before_come_back():
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(KeyError), stop_on_signal(lambda: pytest.fail("no signal came")) as stopped:
