@@ -197,6 +197,8 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    # Refused, as by a Kafka broker with classic groups only.  librdkafka waits in silence where version 1 is missing.
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
 }
 
 #: What a broker that is a member of a cluster announces and serves beside them, on every listener, as a 3.9 broker with

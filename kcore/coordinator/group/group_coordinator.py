@@ -123,21 +123,6 @@ class GroupCoordinator:
     def partition_for(self, group_id: str) -> int:
         return self.manager.partition_for(group_id)
 
-    def call_later(self, action: Callable[[], None], delay_ms: float) -> None:
-        """On the timer's thread: it must not wait."""
-        self._timer.add(action, delay_ms)
-
-    def has_member_of(self, group_id: str, client_id: str, client_address: str) -> bool:
-        """Whether the group has a member of this client, or one that is about to join; True where that is not known."""
-        error_code, group = self.manager.find_group(group_id, empty_id_allowed=True)
-        if group is None:
-            return bool(error_code)
-        with group:
-            return bool(group.pending_members) or any(
-                member.client_id == client_id and member.client_host.lstrip("/") == client_address
-                for member in group.members.values()
-            )
-
     def on_election(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of __consumer_offsets since epoch: load its groups (API-04)."""
         self.manager.load_partition(partition, epoch, self._on_group_loaded)

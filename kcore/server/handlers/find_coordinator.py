@@ -17,7 +17,6 @@ from kcore.errors import (
 from kcore.metadata.metadata_cache import Endpoint
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.security.acl import AclOperation, ResourceType
-from kcore.server.requests.consumer_protocol_hints import ConsumerProtocolHints
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -39,8 +38,6 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
         self._auth = services.auth
-        self._broker_id = services.broker_id
-        self._hints = ConsumerProtocolHints(services.group_coordinator)
 
     def runs_on(self, context: RequestContext, body: FindCoordinatorRequest) -> RunsOn:
         creates = body.key_type == _GROUP and self._cache.topic(topic_names.GROUP_METADATA_TOPIC) is None
@@ -97,8 +94,6 @@ class Handler:
         endpoint = self._cache.snapshot.endpoint(info.leader, context.listener_name) if info is not None else None
         if info is None or endpoint is None:
             return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.")
-        if info.leader == self._broker_id:
-            self._hints.coordinator_was_found(context, key)
         return _Found(NONE, None, info.leader, endpoint)
 
     def error_response(self, body: FindCoordinatorRequest, error_code: int, version: int) -> FindCoordinatorResponse:

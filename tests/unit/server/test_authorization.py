@@ -297,6 +297,13 @@ CASES = {
     ApiKey.HEARTBEAT: Case(
         make(ApiKey.HEARTBEAT, **GROUP_FIELDS), 4, GroupAuthorizationFailed, {group(READ)}, (group(READ),)
     ),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Case(
+        make(ApiKey.CONSUMER_GROUP_HEARTBEAT, group_id="g"),
+        1,
+        GroupAuthorizationFailed,
+        {group(READ)},
+        (group(READ),),
+    ),
     ApiKey.LEAVE_GROUP: Case(
         make(ApiKey.LEAVE_GROUP, group_id="g", members=[lg.MemberIdentity(member_id="m")]),
         4,

@@ -13,6 +13,7 @@ import pytest
 import kcore
 from kcore.common import file
 from kcore.common.time import MockTime
+from kcore.errors import UnsupportedVersion
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
@@ -39,6 +40,7 @@ from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import sync_group as sg
 from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.describe_acls import DescribeAclsRequest
 from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -220,7 +222,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         broker.create_topic("synced", flush_messages=1)
         broker.restart()
         complaints = refuse_to_wait(broker, monkeypatch)
-        api_keys = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP}
+        api_keys = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT}
         with Client(broker) as client:
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the offsets topic
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0
@@ -239,6 +241,8 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
                 api_keys.add(ApiKey(request.api_key))
                 response = client.ask(request, version)
                 assert set(error_codes(response)) <= {0}, response
+            refused = client.ask(ConsumerGroupHeartbeatRequest(group_id="g"), 1)
+            assert refused.error_code == UnsupportedVersion.code
         assert api_keys == set(SUPPORTED)
         assert complaints == []
         file.clear_faults()
