@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from kcore.client.admin_client import Address, AdminClient
 from kcore.common.text import counted, json_line
 from kcore.mirror.topic_mirror import MirroredPartition, TopicMirror
+from kcore.tools.cluster_command import print_silence
 from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive, protocol_string
 from kcore.tools.stop_signals import stop_on_signal
 
@@ -42,7 +44,7 @@ def _numbers(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """0, or 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
-    mirror = TopicMirror(addresses(args.bootstrap), args.topic, args.data_dir, args.partitions)
+    mirror = TopicMirror(_answering(args), args.topic, args.data_dir, args.partitions)
     with stop_on_signal(mirror.stop) as stopped, mirror:
         mirror.wait_until_caught_up(args.timeout * 1000)
         if args.follow:
@@ -50,6 +52,20 @@ def run(args: argparse.Namespace) -> int:
     for copy in mirror.partitions():  # after a signal an append may have ended only in close()
         print(_json(copy) if args.json else _text(copy))
     return INTERRUPTED if stopped.is_set() and not args.follow else OK
+
+
+def _answering(args: argparse.Namespace) -> list[Address]:
+    """The cluster's brokers that answer; the others are named on stderr.  Raises OSError if none does, UsageError."""
+    silent: dict[Address, str] = {}
+    bootstrap, timeout_ms = addresses(args.bootstrap), int(args.timeout * 1000)
+    with AdminClient(bootstrap, client_id="kcore", timeout_ms=timeout_ms, on_silence=silent.__setitem__) as admin:
+        brokers = admin.describe_cluster(()).brokers
+        reasons = admin.silent_brokers(brokers.values())
+    by_id = {broker_id: (node.host, node.port) for broker_id, node in brokers.items()}
+    silent |= {by_id[broker_id]: reason for broker_id, reason in reasons.items()}
+    for address, reason in silent.items():
+        print_silence(address, reason)
+    return [address for address in by_id.values() if address not in silent] or bootstrap
 
 
 def _json(copy: MirroredPartition) -> str:

@@ -85,6 +85,17 @@ def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers, w
     assert last.startswith(f"kcore: {address(brokers, FROZEN)}: no answer") and stands_still(brokers) in last
 
 
+@pytest.mark.parametrize("topic", ["orders", "invoices"])
+def test_a_topic_is_copied_from_brokers_that_answer_and_the_one_that_stands_still_is_named(brokers, topic, tmp_path):
+    done = kcore("mirror", brokers.bootstrap_servers, topic, str(tmp_path), *TOO_LONG)
+    assert done.returncode == (0 if topic == "orders" else 2)
+    assert done.stderr.startswith(f"kcore: {address(brokers, FROZEN)} does not answer: ")
+    assert done.stderr.count(stands_still(brokers)) == 1
+    alone = kcore("mirror", address(brokers, FROZEN), topic, str(tmp_path), *TOO_LONG)
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert stands_still(brokers) in alone.stderr
+
+
 def test_a_broker_that_was_silent_is_not_asked_first_again(brokers):
     done = kcore("topics", "describe", "orders", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG)
     assert "orders: 1 partition, 3 replicas each" in done.stdout
