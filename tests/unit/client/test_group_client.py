@@ -149,6 +149,25 @@ def test_each_leader_is_asked_for_its_log_ends_and_what_is_unknown_has_its_reaso
     assert "TopicAuthorizationFailed" in problems[5]
 
 
+def test_a_leader_that_does_not_answer_leaves_the_next_ones_their_share_of_the_time(monkeypatch):
+    def ends(number):
+        partition = lo.ListOffsetsPartitionResponse(partition_index=number, offset=10)
+        return lo.ListOffsetsResponse(topics=[lo.ListOffsetsTopicResponse(name="t", partitions=[partition])])
+
+    brokers = Brokers(monkeypatch, [1], ListOffsets=[ends(1), ends(2)])
+
+    def send(group_client, address, request, response_class, *rest):
+        left_ms = group_client._left_ms(group_client._deadline_ms)
+        if response_class is lo.ListOffsetsResponse and address[1] == 9090:
+            group_client._time.sleep(left_ms)
+            raise TimeoutError(110, "no answer")
+        return brokers.answer(address, request, response_class)
+
+    monkeypatch.setattr(AdminClient, "_send", send)
+    found = client().log_end_offsets([TopicPartition("t", number) for number in range(3)])
+    assert [end.offset for end in found.values()] == [None, 10, 10]
+
+
 def test_a_broker_that_cannot_be_reached_is_asked_once_for_its_groups_and_costs_no_time(monkeypatch):
     """It was killed just now: unlike a group's coordinator, no other broker takes its place in the list."""
     listed = lg.ListGroupsResponse(groups=[lg.ListedGroup(group_id="a")])

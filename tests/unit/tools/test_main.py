@@ -1,5 +1,6 @@
 """The kcore command: exit statuses, and what it loads."""
 
+import os
 import re
 import subprocess
 import sys
@@ -158,3 +159,15 @@ def test_a_command_that_runs_out_of_memory_reports_that(monkeypatch, capsys):
     monkeypatch.setattr("kcore.tools.verify.run", all_taken)
     assert main(["verify", "."]) == 2
     assert capsys.readouterr().err == "kcore: not enough memory\n"
+
+
+def test_the_last_lines_that_nobody_reads_any_more_end_a_command_as_sigpipe_would():
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "kcore.tools.main", "version"]
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
