@@ -149,6 +149,19 @@ def test_each_leader_is_asked_for_its_log_ends_and_what_is_unknown_has_its_reaso
     assert "TopicAuthorizationFailed" in problems[5]
 
 
+def silence_broker_0(monkeypatch, brokers):
+    """It answers Metadata; another request of it waits until its deadline."""
+
+    def send(group_client, address, request, response_class, *rest):
+        left_ms = group_client._left_ms(group_client._deadline_ms)
+        if response_class is not m.MetadataResponse and address[1] == 9090:
+            group_client._time.sleep(left_ms)
+            raise TimeoutError(110, "no answer")
+        return brokers.answer(address, request, response_class)
+
+    monkeypatch.setattr(AdminClient, "_send", send)
+
+
 def test_a_leader_that_does_not_answer_leaves_the_next_ones_their_share_of_the_time(monkeypatch):
     def ends(number):
         partition = lo.ListOffsetsPartitionResponse(partition_index=number, offset=10)
@@ -156,14 +169,7 @@ def test_a_leader_that_does_not_answer_leaves_the_next_ones_their_share_of_the_t
 
     brokers = Brokers(monkeypatch, [1], ListOffsets=[ends(1), ends(2)])
 
-    def send(group_client, address, request, response_class, *rest):
-        left_ms = group_client._left_ms(group_client._deadline_ms)
-        if response_class is lo.ListOffsetsResponse and address[1] == 9090:
-            group_client._time.sleep(left_ms)
-            raise TimeoutError(110, "no answer")
-        return brokers.answer(address, request, response_class)
-
-    monkeypatch.setattr(AdminClient, "_send", send)
+    silence_broker_0(monkeypatch, brokers)
     found = client().log_end_offsets([TopicPartition("t", number) for number in range(3)])
     assert [end.offset for end in found.values()] == [None, 10, 10]
 
@@ -180,6 +186,13 @@ def test_a_broker_that_cannot_be_reached_is_asked_once_for_its_groups_and_costs_
     assert [number for number, kind, _ in brokers.asked if kind is lg.ListGroupsResponse] == [0, 1, 1, 2]
     assert ([group.group_id for group in groups], list(failures)) == (["a"], [0])
     assert time.hi_res_clock_ms() - begin_ms == RETRY_MS  # of the broker that was loading
+
+
+def test_a_broker_that_does_not_list_its_groups_leaves_the_next_ones_their_share_of_the_time(monkeypatch):
+    listed = [lg.ListGroupsResponse(groups=[lg.ListedGroup(group_id=name)]) for name in "ab"]
+    silence_broker_0(monkeypatch, Brokers(monkeypatch, [1], ListGroups=listed))
+    groups, failures = client().list_groups()
+    assert ([group.group_id for group in groups], list(failures)) == (["a", "b"], [0])
 
 
 def test_brokers_that_do_not_list_their_groups_are_named_with_the_reason(monkeypatch):
