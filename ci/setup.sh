@@ -28,7 +28,7 @@ include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"]
 # A virtual environment that no longer runs (its Python is gone) is made anew.
 "$venv/bin/python" -c '' 2>/dev/null || {
     rm -rf "$venv"
-    echo "making $venv with $python ($version)"
+    echo "making $venv with $python ($version), with the build tools in it"
     "$python" -m venv "$venv"
 }
 "$venv/bin/python" ci/requirements.py build | xargs -d '\n' "$venv/bin/python" -m pip install -q --disable-pip-version-check
