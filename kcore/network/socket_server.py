@@ -229,7 +229,10 @@ class Processor(ShutdownableThread):
             return
         before = connection.buffered_bytes
         try:
-            waiting = connection.receive(self._scratch)
+            try:
+                waiting = connection.receive(self._scratch)
+            finally:  # also what came before an error: _close() takes all that is buffered off
+                self.queued_bytes += connection.buffered_bytes - before
         except InvalidReceive as error:
             self._close(connection, error, level=logging.WARNING)
         except (ConnectionClosed, OSError) as error:
@@ -237,7 +240,6 @@ class Processor(ShutdownableThread):
         except MemoryError:
             self._close(connection, "no memory for a request", level=logging.ERROR)
         else:
-            self.queued_bytes += connection.buffered_bytes - before
             if waiting:
                 self._serve(connection)
 

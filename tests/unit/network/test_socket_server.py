@@ -549,6 +549,34 @@ def test_bytes_of_an_idle_connection_that_is_closed_let_another_begin_its_reques
     assert read_frame(b) == b"b"
 
 
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(frame(b"a" * 5000) + struct.pack(">i", -1), id="a whole request, then an invalid size"),
+        pytest.param(struct.pack(">i", 200_000) + b"a" * (module.SCRATCH_BYTES - 4), id="the first part of a request"),
+    ],
+)
+def test_a_read_that_ends_its_connection_leaves_no_queued_bytes(serve, stream):
+    """What the same read took before the error counts, because the close takes it off."""
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def handler(request):
+        is_busy.set()
+        assert may_go_on.wait(60)
+        echo(request)
+
+    server = serve(handler)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"a"))
+    assert is_busy.wait(60)  # so the other connection's bytes and its end come in one read
+    b.sendall(stream)
+    b.shutdown(socket.SHUT_WR)
+    may_go_on.set()
+    assert is_closed(b)
+    assert read_frame(a) == b"a"
+    assert server.processors[0].queued_bytes == 0
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_clients_at_once_each_get_their_own_answers(serve, threads):
     server = serve(num_network_threads=threads)
