@@ -1,8 +1,11 @@
 """Responses with slices of files, over a socket pair."""
 
+import ctypes
 import os
 import select
+import signal
 import socket
+import struct
 import threading
 from types import SimpleNamespace
 
@@ -13,6 +16,7 @@ from kcore.network.connection import Connection
 from kcore.network.transport import Transport
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.own_process import in_own_process
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -75,3 +79,63 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_after_what_is_left(pair, seg
         send(connection, chunks)
     received = peer.recv(10 * PAGE)
     assert received == b"head" + whole
+
+
+class MappedSlice:
+    """A slice of a mapped file whose mapping adds to `ends`, when it is let go of, whether anything was sent by then."""
+
+    def __init__(self, data, peer, ends):
+        self.data, self.peer, self.ends, self.size_in_bytes = data, peer, ends, len(data)
+
+    def send_to(self, sock_fd, offset=0):
+        raise AssertionError("it is mapped")
+
+    def mapped(self):
+        mapping = self.Mapping(self)
+        return ctypes.addressof(mapping.data), mapping
+
+    class Mapping:
+        def __init__(self, piece):
+            self.data = ctypes.create_string_buffer(piece.data)
+            self.piece = piece
+
+        def __del__(self):
+            try:
+                self.piece.ends.append(len(self.piece.peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)) > 0)
+            except BlockingIOError:
+                self.piece.ends.append(False)
+
+
+def test_the_mappings_of_all_slices_live_until_they_are_sent(pair):
+    """sendmsg runs without the GIL: another thread may replace the mapping of a file that has grown meanwhile."""
+    connection, peer = pair
+    ends = []
+    slices = [MappedSlice(bytes([ord("a") + n]) * 1000, peer, ends) for n in range(3)]
+    assert connection.send([b"head", *slices])
+    assert ends == [True, True, True]
+    assert peer.recv(10_000) == b"head" + b"".join(piece.data for piece in slices)
+
+
+@in_own_process
+def test_a_read_that_a_signal_interrupts_goes_on():
+    """A blocking socket stands for the rare case that a non-blocking one is interrupted too."""
+    ours, theirs = socket.socketpair()
+    woken, wake = socket.socketpair()
+    wake.setblocking(False)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    signal.set_wakeup_fd(wake.fileno())
+    connection = Connection(Transport(ours), SimpleNamespace(client_address="test"), 1 << 20)
+    reader = threading.main_thread().ident
+
+    def interrupt():
+        for _ in range(100):
+            signal.pthread_kill(reader, signal.SIGUSR1)
+            woken.recv(1)  # written by the signal's handler
+        theirs.sendall(struct.pack(">i", 3) + b"abc")
+
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    # A read of more than 64 KiB lets other threads run.
+    assert connection.receive(bytearray(100_000)) == 1
+    interrupter.join()
+    assert connection.next_frame() == b"abc"
