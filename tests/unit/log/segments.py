@@ -28,6 +28,23 @@ def filled(directory, batches, base_offset=0, **options):
     return segment
 
 
+def filled_with_a_hole(directory, batches, **options):
+    """The same, closed and opened again.  The zeros in its .log have no blocks on the disk, so it is read instead of
+    mapped; batch(0, size=20_000) has enough of them."""
+    segment = filled(directory, batches, **options)
+    segment.close()
+    block = os.statvfs(directory).f_frsize
+    with open(segment.log_path, "r+b") as log:
+        data = log.read()
+        log.truncate(0)
+        for at in range(0, len(data), block):
+            if any(data[at : at + block]):
+                log.seek(at)
+                log.write(data[at : at + block])
+        log.truncate(len(data))
+    return LogSegment(str(directory), segment.base_offset, **options)
+
+
 def random_batches(rng, count, base_offset=0):
     """Batches as a log may hold them: gaps between offsets, timestamps up and down, sizes from 80 bytes to 6 KiB."""
     batches = []

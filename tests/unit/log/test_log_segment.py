@@ -3,7 +3,9 @@ import os
 import random
 import shutil
 import struct
+import tempfile
 import threading
+import time
 
 import pytest
 
@@ -18,6 +20,7 @@ from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests import golden_data
+from tests.own_process import in_own_process
 from tests.unit.log.segments import Model, batch, entries, file_bytes, files_of, filled, random_batches, records
 
 # --- golden ---------------------------------------------------------------------------------------------------------
@@ -318,6 +321,17 @@ def test_no_page_of_an_index_is_touched_that_has_no_block_on_a_full_disk(tmp_pat
     assert len(segment.offset_index) == 1
 
 
+@pytest.mark.parametrize("extension", ["index", "timeindex"])
+def test_an_append_of_many_batches_has_blocks_for_all_its_index_entries_first(tmp_path, extension):
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=0)
+    # Of 1,000 entries at least two pages: the first can be written.
+    file.fail_next("pwrite", errno.ENOSPC, skip=1, under=str(tmp_path / f"{0:020d}.{extension}"))
+    with pytest.raises(OSError, match=rf"\.{extension}"):
+        segment.append(records(*(batch(n, timestamp=n) for n in range(1000))))
+    assert file_bytes(segment) == b""
+    assert len(segment.offset_index) == len(segment.time_index) == 0
+
+
 def test_an_index_that_is_full_stays_sparse_and_the_append_succeeds(tmp_path):
     segment = LogSegment(str(tmp_path), 0, index_interval_bytes=0, max_index_size=24)
     segment.append(records(*(batch(n, timestamp=n) for n in range(10))))
@@ -381,6 +395,32 @@ def test_SEG_13_flush_syncs_log_and_indexes(tmp_path):
     file.fail_next("fsync", errno.EIO)
     with pytest.raises(OSError, match="fsync"):
         segment.flush()
+
+
+@in_own_process
+def test_SEG_13_a_flush_goes_on_with_the_files_of_a_segment_that_is_closed_meanwhile():
+    failures = []
+
+    def flush(segment):
+        try:
+            segment.flush()
+        except BaseException as error:
+            failures.append(error)
+
+    with tempfile.TemporaryDirectory() as directory:
+        for n in range(60):
+            segment = LogSegment(directory, n, index_interval_bytes=0)
+            segment.append(records(batch(n), batch(n + 1)))
+            file.count_calls()
+            flusher = threading.Thread(target=flush, args=(segment,))
+            flusher.start()
+            while not file.calls("fsync" if n % 2 else "msync"):
+                assert flusher.is_alive() or file.calls("msync"), failures
+                time.sleep(0)
+            # Most likely while the flush waits for the disk.
+            segment.close(trim=False)
+            flusher.join()
+    assert not failures
 
 
 def test_suffixes_change_on_all_four_files_and_slices_live_on(tmp_path):

@@ -1,6 +1,8 @@
+import errno
 import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -10,7 +12,17 @@ from kcore.errors import (
     ReadOnlyLog,
 )
 from kcore.log.log_segment import LogSegment
-from tests.unit.log.segments import Model, batch, entries, file_bytes, files_of, filled, random_batches, records
+from tests.unit.log.segments import (
+    Model,
+    batch,
+    entries,
+    file_bytes,
+    files_of,
+    filled,
+    filled_with_a_hole,
+    random_batches,
+    records,
+)
 
 # --- reads ----------------------------------------------------------------------------------------------------------
 
@@ -183,6 +195,66 @@ def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("fill", "read", "expected"),
+    [
+        (filled_with_a_hole, lambda segment: segment.translate_offset(3), None),
+        (filled_with_a_hole, lambda segment: segment.read_next_offset(), 4),
+        (filled, lambda segment: segment.read_next_offset(), 4),
+    ],
+    ids=["search in a copy", "tail with a hole", "tail"],
+)
+def test_a_cut_waits_for_a_reader_that_copies_from_the_file(tmp_path, fill, read, expected):
+    """It would otherwise find what an append after the cut has put there."""
+    batches = [batch(0, size=20_000), batch(1), batch(2), batch(3)]
+    fill(tmp_path, batches).close()
+    segment = LogSegment(str(tmp_path), 0)
+    size, kept = segment.size, sum(map(len, batches[:2]))
+    results = []
+
+    def reader():
+        # Its pread begins again and again, until the faults are cleared.
+        file.fail_next("pread", errno.EINTR, times=-1, thread=threading.get_ident())
+        results.append(read(segment))
+
+    threads = [threading.Thread(target=reader), threading.Thread(target=segment.truncate_to, args=(2,))]
+    try:
+        threads[0].start()
+        wait_until(lambda: file.calls("pread"), "the reader does not read")
+        threads[1].start()
+        wait_until(lambda: segment.size == kept, "no cut")
+        threads[1].join(0.2)  # only so long does a cut that does not wait have to show itself
+        assert os.path.getsize(segment.log_path) == size
+    finally:
+        file.clear_faults()
+        for thread in threads:
+            thread.join()
+    assert os.path.getsize(segment.log_path) == kept
+    assert results == [expected]
+
+
+@pytest.mark.parametrize("offset", range(6))
+def test_a_truncation_of_a_segment_that_is_not_mapped_knows_the_greatest_timestamp_that_is_left(tmp_path, offset):
+    batches = [batch(0, size=20_000, timestamp=1)]
+    batches += [batch(n, timestamp=timestamp) for n, timestamp in enumerate([9, 5, 20, 3], 1)]
+    segment = filled_with_a_hole(tmp_path, batches, index_interval_bytes=10**6)
+    segment.truncate_to(offset)
+    expected = Model(batches[:offset])
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (
+        expected.max_timestamp,
+        expected.offset_of_max,
+    )
+    assert (segment.size, segment.read_next_offset()) == (expected.size, min(offset, 5))
+    assert not segment.ends_inside_a_batch()
 
 
 # --- read only ------------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_a_slice_of_a_file_that_was_cut_is_an_error_after_what_is_left(pair, seg
 
 
 class MappedSlice:
-    """A slice of a mapped file whose mapping adds to `ends`, when it is let go of, whether anything was sent by then."""
+    """A slice of a mapped file.  Its mapping adds to `ends`, when let go of, whether anything was sent by then."""
 
     def __init__(self, data, peer, ends):
         self.data, self.peer, self.ends, self.size_in_bytes = data, peer, ends, len(data)
