@@ -19,6 +19,7 @@ from kcore.log.offset_map import OffsetMap
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.own_process import in_own_process
 from tests.reference import record_batch as model
 from tests.unit.log.logs import Logs, marker, old_message
 
@@ -530,6 +531,22 @@ def test_a_count_that_the_bytes_cannot_hold_makes_no_room(compression):
     batch_filter = BatchFilter(offset_map, lambda batch: 0, lambda batch: None, now_ms=NOW, delete_retention_ms=0)
     with pytest.raises(CorruptMessage, match="record count at position"):
         batch_filter.filter(wrong_records)
+
+
+@in_own_process
+def test_a_small_batch_that_decompresses_to_much_has_room_for_what_stays():
+    """Without it this process ends with SIGSEGV."""
+    builder = RecordBatchBuilder(compression="gzip")
+    builder.append(b"old", b"replaced", timestamp=NOW)
+    builder.append(bytes(32 << 20), b"stays", timestamp=NOW)
+    made = MemoryRecords(bytes(builder.build()))
+    assert made.valid_bytes < 64 << 10
+    offset_map = OffsetMap(1 << 20)
+    offset_map.clear()
+    offset_map.put(b"replaced", 7)
+    batch_filter = BatchFilter(offset_map, lambda batch: 0, lambda batch: None, now_ms=NOW, delete_retention_ms=0)
+    (left,) = MemoryRecords(batch_filter.filter(made)).batches
+    assert [(record.key, len(record.value)) for record in left.records()] == [(b"stays", 32 << 20)]
 
 
 def leftovers(logs):
