@@ -14,6 +14,8 @@ from tests.unit.log.segments import batch, filled, random_batches, records
 
 NOW = 1_000
 LARGE = 300_000  # more than a scan reads at a time
+WINDOW = 8 * 1024  # what a search reads at a time, WINDOW_BYTES
+SCAN_WINDOW = 256 * 1024  # SCAN_WINDOW_BYTES
 
 
 def rows_of(segment, **options):
@@ -57,6 +59,34 @@ def assert_alike(directory, rng, *, has_indexes):
         assert columns_by(foreign, max_bytes) == columns_by(own, max_bytes)
     assert columns_by(foreign, 2**62, end=end // 2) == columns_by(own, 2**62, end=end // 2)
     foreign.close()
+
+
+def filled_up_to(total, *offsets_and_sizes):
+    """A batch for each offset and size of its value, the last value enlarged so that they have `total` bytes."""
+    *before, (offset, size) = offsets_and_sizes
+    batches = [batch(one, size=its_size) for one, its_size in before]
+    return [*batches, batch(offset, size=size + total - sum(map(len, batches)) - len(batch(offset, size=size)))]
+
+
+@pytest.mark.parametrize("present", range(1, 62))
+def test_a_header_that_is_only_partly_in_what_was_read_is_read_again(tmp_path, present):
+    batches = [*filled_up_to(WINDOW - present, (0, 8_000)), batch(1), batch(2, timestamp=NOW + 7)]
+    filled(tmp_path, batches, index_interval_bytes=10**6).close()
+    foreign = LogSegment(str(tmp_path), 0, writable=False)
+    assert foreign.translate_offset(1) == (1, WINDOW - present, len(batches[1]))
+    assert foreign.read_next_offset() == 3
+    assert foreign.find_offset_by_timestamp(NOW + 1) == (NOW + 7, 2, 0)
+
+
+@pytest.mark.parametrize("present", range(9))
+def test_a_scan_reads_on_for_the_offset_of_the_next_batch(tmp_path, present):
+    """That tells whether the base offset of the batch before it is wrong."""
+    batches = [*filled_up_to(SCAN_WINDOW - present, (0, 1), (100, 250_000)), batch(5), batch(6)]
+    filled(tmp_path, batches).close()
+    own = LogSegment(str(tmp_path), 0)
+    foreign = LogSegment(str(tmp_path), 0, writable=False)
+    assert rows_of(foreign) == rows_of(own)
+    assert rows_of(foreign)[0].valid_bytes == len(batches[0])
 
 
 @pytest.mark.parametrize("indexes", ["sound", "missing", "wrong"])

@@ -3,6 +3,7 @@ import errno
 import os
 import random
 import struct
+import tempfile
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from kcore.errors import CorruptIndex, IndexFull, InvalidOffset, LogClosed, LogS
 from kcore.log.offset_index import OffsetIndex
 from kcore.log.time_index import TimeIndex
 from tests import golden_data
+from tests.own_process import in_own_process
 
 
 @pytest.fixture
@@ -275,6 +277,22 @@ def test_a_closed_index_raises_log_closed(path):
     for call in (lambda: index.lookup(46), lambda: index.append(50, 1), lambda: index.truncate()):
         with pytest.raises(LogClosed):
             call()
+
+
+@in_own_process
+def test_an_index_that_was_made_larger_after_its_first_use_has_its_new_entries_in_the_file():
+    """In a process of its own: they would be stored after the end of the mapping."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/{45:020d}.index"
+        expected = [(45 + n, n) for n in range(1, 2001)]
+        index = index_of(path, expected[:500], max_index_size=4096)
+        index.resize(16_384)
+        for offset, position in expected[500:]:
+            index.append(offset, position)
+        index.flush()
+        assert all_entries(index) == expected
+        index.close()
+        assert all_entries(OffsetIndex(path, 45, writable=False)) == expected
 
 
 def test_resize_never_loses_entries_and_returns_whether_it_changed_the_file(path):
