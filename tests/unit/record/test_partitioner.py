@@ -104,8 +104,17 @@ def test_groups_of_partitions_that_there_are_not_are_refused(partition):
         group_by_partition(np.array([0, partition], np.int32), 2)
 
 
-def test_an_extent_outside_its_data_is_refused():
+@pytest.mark.parametrize(("position", "size"), [(3, 100), (3, 3), (0, 6), (5, 1), (6, 0), (-1, 1)])
+def test_an_extent_outside_its_data_is_refused(position, size):
     keys = column([b"abc", b"de"])
-    keys.size[1] = 100
+    keys.position[1], keys.size[1] = position, size
     with pytest.raises(ValueError, match="record 1"):
         assign_partitions(2, 3, keys)
+
+
+@pytest.mark.parametrize(("position", "size"), [(0, 5), (4, 1), (5, 0)])
+def test_an_extent_up_to_the_end_of_its_data_is_taken(position, size):
+    keys = column([b"abc", b"de"])
+    keys.position[1], keys.size[1] = position, size
+    partitions, _ = assign_partitions(2, 3, keys)
+    assert partitions[1] == partition_for_key(b"abcde"[position : position + size], 3)
