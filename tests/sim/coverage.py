@@ -20,7 +20,8 @@ from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_O
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica import isr as isr_rules
-from kcore.replica.fetcher import fetcher_state, partition
+from kcore.replica import partition
+from kcore.replica.fetcher import fetcher_state
 from kcore.replica.fetcher.fetcher_state import FetcherState
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr

@@ -9,7 +9,8 @@ from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.log.offset_truncation import OffsetTruncationState
 from kcore.record.memory_records import EMPTY
 from kcore.replica import isr as isr_rules
-from kcore.replica.fetcher import fetcher_state, partition, replica_manager
+from kcore.replica import partition, replica_manager
+from kcore.replica.fetcher import fetcher_state
 from kcore.replica.fetcher.fetcher_state import FetcherState
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from kcore.replica.partition import LogReadInfo, Partition
