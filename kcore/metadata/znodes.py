@@ -20,14 +20,15 @@ from kcore.metadata.store import StoreError, UnreadableNode
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
-TOPIC_CONFIGS = "/config/topics"
-BROKER_CONFIGS = "/config/brokers"
-USER_CONFIGS = "/config/users"
-CLIENT_CONFIGS = "/config/clients"
+_CONFIG = "/config"
+TOPIC_CONFIGS = f"{_CONFIG}/topics"
+BROKER_CONFIGS = f"{_CONFIG}/brokers"
+USER_CONFIGS = f"{_CONFIG}/users"
+CLIENT_CONFIGS = f"{_CONFIG}/clients"
 #: Below these three, the settings of all for which there are no others.
 DEFAULT_ENTITY = "<default>"
 #: Sequential nodes: each says whose settings below /config have changed.
-CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGES = f"{_CONFIG}/changes"
 #: Of a sequential node that says whose settings have changed, with encode_config_change().
 CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
@@ -333,17 +334,16 @@ def decode_log_dir_event(data: bytes) -> int:
         return _number(body["broker"])
 
 
-def topic_of_config_change(data: bytes) -> str | None:
-    """The topic that a node below CONFIG_CHANGES is about; None for another kind of entity."""
+def decode_config_change(data: bytes) -> str:
+    """The path of the node that one below CONFIG_CHANGES is about, as /config/topics/T."""
     with _decoding(data, "a change of settings") as body:
         path = body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
-    kind, _, name = str(path).partition("/")
-    return name if kind == "topics" and name else None
+        return f"{_CONFIG}/{_text(path)}"
 
 
-def encode_config_change(entity_path: str) -> bytes:
-    """entity_path: as topics/T, users/U/clients/C."""
-    return _encode({"version": 2, "entity_path": entity_path})
+def encode_config_change(path: str) -> bytes:
+    """path: of the node that has changed, as /config/users/U/clients/C."""
+    return _encode({"version": 2, "entity_path": path.removeprefix(f"{_CONFIG}/")})
 
 
 def encode_deletion(topic: str) -> bytes:

@@ -46,6 +46,7 @@ from kcore.server.broker_parts import (
     store_of,
 )
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
+from kcore.server.config.config_changes import config_change_notifications
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import WILDCARDS, advertised
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
@@ -55,6 +56,7 @@ from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.quotas.client_quotas import ClientQuotas
+from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
 from kcore.server.requests.kafka_apis import KafkaApis
 from kcore.server.requests.request_handler_pool import RequestHandlerPool
@@ -68,6 +70,7 @@ from kcore.server.topics.topic_changes import TopicChanges, has_partitions, is_g
 if TYPE_CHECKING:
     from kcore.replica.explain import FetchExplanation, IsrExplanation
     from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
+    from kcore.server.config.stored_topic_configs import StoredTopicConfigs
     from kcore.server.member.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
@@ -230,16 +233,16 @@ class Broker:
         self.group_coordinator.startup()
         self._parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
-        self.client_quotas = ClientQuotas(self.config, self.store, background.clients_time)
-        self.client_quotas.load()
+        self.client_quotas = ClientQuotas(self.config, background.clients_time)
+        self.stored_client_quotas = StoredClientQuotas(self.store, self.client_quotas, is_member=self._is_member)
         if self._is_member:
+            stored_topic_configs = self._follow_settings(background, topic_configs, broker_configs)
             member_scheduler = background.start_scheduler("cluster-member")
-            self.client_quotas.follow(member_scheduler)
-            broker_configs.follow(member_scheduler)
-            self._make_cluster_member(background, member_scheduler, topic_configs)
+            self._make_cluster_member(background, member_scheduler, stored_topic_configs)
             self._serve(background, producer_ids, broker_configs, working[0])
             self._join_cluster(background, member_scheduler)
         else:
+            self.stored_client_quotas.read_all()
             self._load_topics(background, adoption, producer_ids, unclean=unclean)
             self._serve(background, producer_ids, broker_configs, working[0])
         self._is_serving = True
@@ -513,8 +516,8 @@ class Broker:
         self.store = store_of(self.config, self._given_store, working, self._is_temporary, self._parts)
         identity = read_identity(working, self.store, self.config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
-        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store)
-        broker_configs.load()
+        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store, is_member=self._is_member)
+        broker_configs.read_all()
         return identity, broker_configs
 
     def _make_replication(self, background: Background, topic_configs: TopicConfigs) -> None:
@@ -603,7 +606,22 @@ class Broker:
             "kcore-offline-partitions", controller.retry_offline_partitions, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS
         )
 
-    def _make_cluster_member(self, background: Background, scheduler: Scheduler, topic_configs: TopicConfigs) -> None:
+    def _follow_settings(
+        self, background: Background, topic_configs: TopicConfigs, broker_configs: StoredBrokerConfigs
+    ) -> StoredTopicConfigs:
+        """Have this broker take over the settings and quotas that others change in the store."""
+        from kcore.server.member.cluster_parts import StoredTopicConfigs
+
+        # A scheduler of its own: a slow reading delays nothing else.
+        scheduler = background.start_scheduler("stored-settings")
+        changes = config_change_notifications(self.store, scheduler, background.clients_time)
+        stored_topic_configs = StoredTopicConfigs(self.store, topic_configs, self._log_manager, changes.read_later)
+        changes.start([stored_topic_configs, broker_configs, self.stored_client_quotas])
+        return stored_topic_configs
+
+    def _make_cluster_member(
+        self, background: Background, scheduler: Scheduler, stored_topic_configs: StoredTopicConfigs
+    ) -> None:
         from kcore.server.member.cluster_parts import ClusterMember
 
         self.cluster_member = ClusterMember(
@@ -616,7 +634,7 @@ class Broker:
             log_manager=self._log_manager,
             group_coordinator=self.group_coordinator,
             admin_manager=self.admin_manager,
-            topic_configs=topic_configs,
+            stored_topic_configs=stored_topic_configs,
             leadership=self._leadership,
         )
         self.replica_manager.damage_checks.on_given_up = self._handle_given_up_partition
@@ -656,6 +674,7 @@ class Broker:
                 sessions,
                 self.replication_quotas,
                 self.client_quotas,
+                self.stored_client_quotas,
                 broker_configs,
                 auth,
                 member,

@@ -27,6 +27,8 @@ from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from kcore.protocol.schema import Message
 from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.config.config_changes import config_change_notifications
+from kcore.server.config.stored_topic_configs import StoredTopicConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.handlers.leader_and_isr import Handler as LeaderAndIsrHandler
 from kcore.server.handlers.stop_replica import Handler as StopReplicaHandler
@@ -178,6 +180,10 @@ class ControlledNode(Node):
         #: Whether a step for it is on the agenda.
         self.has_store_events = self.has_turn = False
         super().__init__(broker_id, session.session_id, directory, time, around, settings)
+        self._config_changes = config_change_notifications(session, self.control_scheduler, time)
+        self._stored_topic_configs = StoredTopicConfigs(
+            session, TopicConfigs(), self.log_manager, self._config_changes.read_later
+        )
         self.member = ClusterMember(
             broker_id,
             session,
@@ -190,7 +196,7 @@ class ControlledNode(Node):
                 handle_deleted_partitions=lambda partitions: None, handle_lost_partitions=lambda partitions: None
             ),
             admin_manager=SimpleNamespace(metadata_changed=lambda: None),
-            topic_configs=TopicConfigs(),
+            stored_topic_configs=self._stored_topic_configs,
             leadership=LeadershipCertainty(session),
             controller_wait_ms=0,  # a step does not wait
         )
@@ -226,6 +232,7 @@ class ControlledNode(Node):
         return MetadataPartitionStateStore(self.broker_id, self.session, self.control_scheduler, self._time)
 
     def start(self) -> None:
+        self._config_changes.start([self._stored_topic_configs])
         endpoints = {"PLAINTEXT": Endpoint(f"broker-{self.broker_id}", 9092)}
         self.member.start(BrokerInfo(self.broker_id, endpoints), {"PLAINTEXT": SecurityProtocol.PLAINTEXT})
         self.log_manager.record_boot_id()

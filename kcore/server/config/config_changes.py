@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kcore.common.config_def import ConfigType
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_config import LOG_CONFIG_DEF, LogConfig
 from kcore.metadata import znodes
+from kcore.metadata.change_notifications import ChangeNotifications
 from kcore.metadata.store import MetadataStore, UnreadableNode
 
 logger = logging.getLogger(__name__)
@@ -128,8 +131,17 @@ def store_config(
     store.update(path, change)
 
 
-def announce_config_change(store: MetadataStore, entity_path: str) -> None:
-    """Have every broker of a cluster read the settings of an entity, as topics/T or brokers/N.  StoredTopicConfigs
-    deletes the node."""
+def announce_config_change(store: MetadataStore, path: str) -> None:
+    """Have every broker of a cluster read the node at `path`, as /config/topics/T.  ChangeNotifications deletes the
+    notification."""
     store.ensure_path(znodes.CONFIG_CHANGES)
-    store.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity_path), sequential=True)
+    store.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(path), sequential=True)
+
+
+def config_change_notifications(store: MetadataStore, scheduler: Scheduler, time: Time) -> ChangeNotifications[str]:
+    """What announce_config_change() announces, at any broker: the entities are the paths."""
+
+    def decode(path: str, data: bytes) -> str:
+        return znodes.decode_node(path, data, znodes.decode_config_change)
+
+    return ChangeNotifications("settings", [znodes.CONFIG_CHANGE], decode, store, scheduler, time)

@@ -7,50 +7,44 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kcore.common.config_def import ConfigType
-from kcore.common.scheduler import Scheduler
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.metadata import znodes
-from kcore.metadata.store import MetadataStore, SessionEvent, SessionExpired, StoreError, WatchEvent
+from kcore.metadata.store import MetadataStore, StoreError
 from kcore.metadata.store_errors import store_errors_for_clients
 from kcore.server.config.config_changes import ConfigOperation, announce_config_change, changes_of, store_config
 from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig
 
 logger = logging.getLogger(__name__)
 
-_RETRY_MS = 1000
-
 
 class StoredBrokerConfigs:
-    """Thread-safe.  Every method waits for the store, but those for watches.
+    """Thread-safe.  A consumer of changes of settings (ChangeNotifications).  Every method but is_cluster() waits for
+    the store.
 
-    The node of this broker and the one of all brokers are read at the start, and in a cluster whenever they change.  A
-    body that cannot be read is logged, and what was read before stays.
+    The node of this broker and the one of all brokers are read at the start, and in a cluster when a change of one is
+    announced.  A body that cannot be read is logged, and what was read before stays.
     """
 
-    def __init__(self, broker_id: int, config: KafkaConfig, store: MetadataStore) -> None:
+    def __init__(self, broker_id: int, config: KafkaConfig, store: MetadataStore, *, is_member: bool) -> None:
         self._broker_id = broker_id
         self._config = config
         self._store = store
-        self._scheduler: Scheduler | None = None
+        self._is_member = is_member
+        self._paths = {znodes.broker_config(str(broker_id)), znodes.broker_config(znodes.DEFAULT_ENTITY)}
         # From the reading of the nodes until they are in use: two threads that read end with the newest.
         self._lock = threading.Lock()
 
-    def load(self) -> None:
-        """Read the settings, and follow them.  Raises StoreError."""
+    def read_all(self) -> None:
+        """Raises StoreError."""
         with self._lock:
             self._read()
 
-    def follow(self, scheduler: Scheduler) -> None:
-        """Take over what other brokers of the cluster and Kafka's tools change; reads on the scheduler's thread.
-
-        Raises StoreError.
-        """
-        self._scheduler = scheduler
-        self._store.add_session_listener(self._session_changed)
-        self.load()
+    def read_changed(self, entities: Collection[str]) -> None:
+        if not self._paths.isdisjoint(entities):
+            self.read_all()
 
     def is_cluster(self, resource_name: str) -> bool:
         """Whether the resource of a request stands for all brokers; else it is this one.  Raises InvalidRequest."""
@@ -80,7 +74,7 @@ class StoredBrokerConfigs:
         is_cluster = self.is_cluster(resource_name)
         entity = znodes.DEFAULT_ENTITY if is_cluster else str(self._broker_id)
         with self._lock, store_errors_for_clients("settings of brokers"):
-            if self._scheduler is not None:
+            if self._is_member:
                 self._read()  # another broker may have changed them just now
             levels = self._config.levels
             level = levels.cluster if is_cluster else levels.broker
@@ -101,8 +95,8 @@ class StoredBrokerConfigs:
                 if not replace:
                     self._check_readable(path)
                 store_config(self._store, path, changes, replace)
-                if self._scheduler is not None:
-                    announce_config_change(self._store, f"brokers/{entity}")
+                if self._is_member:
+                    announce_config_change(self._store, path)
                 logger.info("settings of broker %s changed: %s", entity, changes)
                 self._read()
                 level = self._config.levels.cluster if is_cluster else self._config.levels.broker
@@ -119,28 +113,6 @@ class StoredBrokerConfigs:
         except StoreError as error:
             raise InvalidRequest(f"The settings at {path} in the metadata store cannot be read: {error}") from error
 
-    # -- changes by others ------------------------------------------------------------------------------
-
-    def _changed(self, event: WatchEvent) -> None:
-        self._schedule(0)
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
-            self._schedule(0)
-
-    def _schedule(self, delay_ms: float) -> None:
-        assert self._scheduler is not None
-        self._scheduler.schedule("broker-settings", self._read_again, delay_ms)
-
-    def _read_again(self) -> None:
-        try:
-            self.load()
-        except SessionExpired:
-            pass  # the next session reads them
-        except StoreError as error:
-            logger.error("changes of brokers' settings could not be read: %s", error)
-            self._schedule(_RETRY_MS)
-
     def _read(self) -> None:
         """With the lock held.  Raises StoreError."""
         levels = self._config.levels
@@ -151,8 +123,7 @@ class StoredBrokerConfigs:
 
     def _read_node(self, entity: str, present: Mapping[str, str]) -> Mapping[str, str]:
         """The stored settings, the present ones where the node's body cannot be read."""
-        watch = None if self._scheduler is None else self._changed
-        node = self._store.get(znodes.broker_config(entity), watch)
+        node = self._store.get(znodes.broker_config(entity))
         try:
             return znodes.decode_config(node.data) if node is not None and node.data else {}
         except StoreError as error:

@@ -13,7 +13,7 @@ from kcore.protocol.messages.alter_client_quotas import (
 )
 from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
 from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
-from kcore.server.quotas.client_quotas import QuotaChange
+from kcore.server.quotas.stored_client_quotas import QuotaChange
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -23,7 +23,7 @@ class Handler:
     runs_on = RunsOn.SETTING_CHANGES
 
     def __init__(self, services: Services) -> None:
-        self._quotas = services.client_quotas
+        self._quotas = services.stored_client_quotas
 
     def handle(self, context: RequestContext, body: AlterClientQuotasRequest) -> None:
         context.respond(

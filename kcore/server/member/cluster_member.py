@@ -40,14 +40,12 @@ from kcore.metadata.store import (
     SessionEvent,
     SessionExpired,
     StoreError,
-    WatchEvent,
 )
 from kcore.network.listener import SecurityProtocol
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
-from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.member.late_deletions import LateDeletions
 from kcore.server.member.leader_hand_over import LeaderHandOver
 from kcore.server.member.leadership_certainty import LeadershipCertainty
@@ -116,7 +114,7 @@ class ClusterMember:
         log_manager: LogManager,
         group_coordinator: GroupCoordinator,
         admin_manager: AdminManager,
-        topic_configs: TopicConfigs,
+        stored_topic_configs: StoredTopicConfigs,
         leadership: LeadershipCertainty,
         registration_timeout_ms: float | None = None,
         controller_wait_ms: float = CONTROLLER_WAIT_MS,
@@ -139,7 +137,7 @@ class ClusterMember:
         self._log_manager = log_manager
         self._group_coordinator = group_coordinator
         self._admin = admin_manager
-        self._configs = StoredTopicConfigs(store, topic_configs, log_manager, time)
+        self._configs = stored_topic_configs
         self._late_deletions = LateDeletions(broker_id, store, log_manager, metadata_cache)
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
         self._isr_departure = IsrDeparture(broker_id, store)
@@ -166,7 +164,7 @@ class ClusterMember:
     # -- life -------------------------------------------------------------------------------------------
 
     def start(self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol]) -> None:
-        """Register with these listeners, follow the topics' settings, take part in the controller's election.
+        """Register with these listeners, take part in the controller's election.
 
         If the id is registered already, wait until that session has ended: it may be this broker's from before a crash.
         Before it registers it leaves the ISRs of the partitions of which it has lost records.
@@ -178,9 +176,7 @@ class ClusterMember:
             self._time.milliseconds(),
             {name: protocols[name].name for name in info.endpoints},
         ).encode()
-        for path in (znodes.BROKER_IDS, znodes.CONFIG_CHANGES):
-            self._store.ensure_path(path)
-        self._configs.load(self._config_changed)
+        self._store.ensure_path(znodes.BROKER_IDS)
         self._store.add_session_listener(self._session_changed)
         self._wait_for_old_registration()
         while not self._leave_isrs():
@@ -346,7 +342,6 @@ class ClusterMember:
         if self._is_stopping:
             return
         try:
-            self._configs.load(self._config_changed)
             self._forget_deleted_topics()
             self._leader_hand_over.session_began()
         except SessionExpired:
@@ -393,27 +388,6 @@ class ClusterMember:
         """
         self._log_dir_notifications.notify()
 
-    # -- settings of topics -----------------------------------------------------------------------------
-
-    def _config_changed(self, event: WatchEvent) -> None:
-        self._scheduler.schedule("topic-settings", self._read_config_changes)
-
-    def _read_config_changes(self) -> None:
-        if self._is_stopping:
-            return
-        try:
-            self._configs.read_changes(self._config_changed)
-        except SessionExpired:
-            return  # the next session reads all of them
-        except StoreError as error:
-            logger.error("changes of topic settings could not be read: %s", error)
-            self._scheduler.schedule("topic-settings", self._read_config_changes, _RETRY_MS)
-
-    def _load_topic_configs(self, names: Collection[str], created: Collection[str]) -> None:
-        self._configs.load_topics(names, created)
-        if self._configs.has_unread:
-            self._scheduler.schedule("topic-settings", self._read_config_changes, _RETRY_MS)
-
     # -- the controller's requests ----------------------------------------------------------------------
 
     def check_broker_epoch(self, broker_epoch: int) -> None:
@@ -429,7 +403,7 @@ class ClusterMember:
     ) -> dict[TopicPartition, ApiError | None]:
         """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
         names = {update.topic_partition.topic for update in updates}
-        self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
+        self._configs.load_topics(names, {update.topic_partition.topic for update in updates if update.is_new})
         topic_ids = {update.topic_partition: update.topic_id for update in updates}
         unread = self._set_deleted_topics_aside(topic_ids, controller_epoch)
         results = self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
@@ -564,7 +538,7 @@ class ClusterMember:
         brokers = list(brokers)
         names = [name for name, (_, partitions) in topics.items() if any(partitions.values())]
         created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
-        self._load_topic_configs(names, created)
+        self._configs.load_topics(names, created)
         changed, gone = changed_topics(before, topics)
         named = [
             (TopicPartition(name, number), topic_id, info)

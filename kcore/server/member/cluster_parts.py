@@ -1,6 +1,7 @@
 """What only a broker of a cluster has: a third of all modules, with the controller, the fetchers and the client for
 other brokers.  Broker imports this module when it starts as one, so that a broker alone starts without them."""
 
+from kcore.server.config.stored_topic_configs import StoredTopicConfigs
 from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster
 from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.member_metrics import member_metrics
@@ -10,6 +11,7 @@ from kcore.server.topics.store_topic_changes import StoreTopicChanges
 __all__ = [
     "ClusterMember",
     "StoreTopicChanges",
+    "StoredTopicConfigs",
     "controlled_shutdown",
     "join_cluster",
     "member_metrics",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.quotas.client_quotas import ClientQuotas
     from kcore.server.quotas.replication_quota_manager import ReplicationQuotas
+    from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
     from kcore.server.requests.auth_helper import AuthHelper
     from kcore.server.requests.fetch_session import FetchSessionCache
     from kcore.server.requests.request_context import RequestContext
@@ -58,6 +59,7 @@ class Services:
     fetch_sessions: FetchSessionCache
     replication_quotas: ReplicationQuotas
     client_quotas: ClientQuotas
+    stored_client_quotas: StoredClientQuotas
     broker_configs: StoredBrokerConfigs
     auth: AuthHelper
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.

@@ -81,7 +81,7 @@ class StoreTopicChanges:
         if self._store.get(znodes.topic(name)) is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
         store_config(self._store, znodes.topic_config(name), changes, replace, in_force)
-        announce_config_change(self._store, f"topics/{name}")
+        announce_config_change(self._store, znodes.topic_config(name))
 
     def delete_topic(self, topic: TopicInfo) -> None:
         """Have the controller delete the topic; an order that is there already will do.

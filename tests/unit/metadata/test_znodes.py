@@ -28,7 +28,7 @@ DECODERS = [
     znodes.decode_reassignment,
     znodes.decode_log_dir_event,
     znodes.decode_deletion,
-    znodes.topic_of_config_change,
+    znodes.decode_config_change,
 ]
 
 

@@ -30,7 +30,8 @@ from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.server.quotas.client_quota_manager import QuotaEntity
-from kcore.server.quotas.client_quotas import ClientQuotas, QuotaChange
+from kcore.server.quotas.client_quotas import ClientQuotas
+from kcore.server.quotas.stored_client_quotas import QuotaChange
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.topics.local_controller import LocalController
@@ -193,7 +194,7 @@ def test_a_creation_and_the_requests_that_wait_for_it_keep_no_others_waiting(bro
 
 def test_QUOTA_07_what_a_request_waits_for_another_does_not_count_toward_a_request_quota(broker, monkeypatch):
     quotas, clock, counted = broker.client_quotas, MockTime(), []
-    quotas.alter(QuotaEntity(None, "waits"), [QuotaChange("request_percentage", 1e9)])
+    broker.stored_client_quotas.alter(QuotaEntity(None, "waits"), [QuotaChange("request_percentage", 1e9)])
 
     def record(user, client_id, amount):
         if client_id == "waits":
@@ -223,7 +224,7 @@ def test_QUOTA_07_what_a_request_waits_for_another_does_not_count_toward_a_reque
 def test_changes_of_settings_that_wait_for_one_another_keep_no_others_waiting(broker, monkeypatch):
     with ExitStack() as stack:
         # It holds the lock of the quotas; its store calls may take as long as a store that cannot be reached.
-        is_reached, open_gate = stack.enter_context(held_up(monkeypatch, ClientQuotas, "_stored_entities"))
+        is_reached, open_gate = stack.enter_context(held_up(monkeypatch, ClientQuotas, "use"))
         waiting = []
         for request, version in ((alter_quota("first"), 1), *requests_for_setting_changes()):
             client = stack.enter_context(Client(broker))

@@ -7,14 +7,18 @@ import pytest
 
 import kcore
 from kcore import errors
-from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import incremental_alter_configs as iac
-from kcore.server.config.config_changes import AlterConfigOp, ConfigOperation
+from kcore.server.config.config_changes import (
+    AlterConfigOp,
+    ConfigOperation,
+    announce_config_change,
+    config_change_notifications,
+)
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
 from tests.unit.server.client import Client
@@ -254,16 +258,23 @@ class Member:
         self.store = MemoryStore(tree)
         self.config = KafkaConfig()
         self.scheduler = Scheduled()
-        self.configs = StoredBrokerConfigs(broker_id, self.config, self.store)
-        self.configs.load()
-        self.configs.follow(self.scheduler)
+        self.configs = StoredBrokerConfigs(broker_id, self.config, self.store, is_member=True)
+        self.configs.read_all()
+        self.changes = config_change_notifications(self.store, self.scheduler, MockTime())
+        self.changes.start([self.configs])
 
     def catch_up(self):
         self.store.pump()
         self.scheduler.run()
 
     def put(self, entity, data):
-        self.store.create_or_set(znodes.broker_config(entity), data)
+        put(self.store, entity, data)
+
+
+def put(store, entity, data):
+    """As Kafka's tools do."""
+    store.create_or_set(znodes.broker_config(entity), data)
+    announce_config_change(store, znodes.broker_config(entity))
 
 
 @pytest.fixture
@@ -342,16 +353,17 @@ def test_a_node_that_cannot_be_read_changes_nothing_and_is_named_to_who_changes_
 def test_after_the_store_was_away_what_has_changed_is_read(member):
     other = MemoryStore(member.tree)
     member.store.disconnect()
-    other.create_recursive("/config/brokers/0", znodes.encode_config({"max.connections": "5"}))
+    put(other, "0", znodes.encode_config({"max.connections": "5"}))
     with pytest.raises(errors.RequestTimedOut, match="metadata store"):
         member.configs.alter("0", [operation("max.connections", "6")])
-    member.configs._read_again()
+    member.changes.read_later(znodes.broker_config("0"))
+    member.scheduler.run()
     ((_, delay_ms),) = member.scheduler.tasks
     assert delay_ms > 0
     member.store.reconnect()
     member.catch_up()
     assert member.config["max.connections"] == 5
-    other.set("/config/brokers/0", znodes.encode_config({"max.connections": "7"}))
+    put(other, "0", znodes.encode_config({"max.connections": "7"}))
     member.catch_up()
     assert member.config["max.connections"] == 7
     other.close()
@@ -359,7 +371,7 @@ def test_after_the_store_was_away_what_has_changed_is_read(member):
 
 def test_a_new_session_reads_what_has_changed(member):
     other = MemoryStore(member.tree)
-    other.create_recursive("/config/brokers/0", znodes.encode_config({"max.connections": "4"}))
+    put(other, "0", znodes.encode_config({"max.connections": "4"}))
     member.catch_up()
     member.tree.expire(member.store.session_id)
     other.set("/config/brokers/0", znodes.encode_config({"max.connections": "5"}))
@@ -368,9 +380,21 @@ def test_a_new_session_reads_what_has_changed(member):
     member.store.new_session()
     member.catch_up()
     assert member.config["max.connections"] == 5
-    other.set("/config/brokers/0", znodes.encode_config({"max.connections": "6"}))
+    put(other, "0", znodes.encode_config({"max.connections": "6"}))
     member.catch_up()
     assert member.config["max.connections"] == 6
+    other.close()
+
+
+def test_a_node_that_nobody_announces_is_read_at_the_next_announcement(member):
+    """As by Kafka."""
+    other = MemoryStore(member.tree)
+    other.create_recursive("/config/brokers/0", znodes.encode_config({"max.connections": "5"}))
+    member.catch_up()
+    assert member.config["max.connections"] == 2**31 - 1
+    announce_config_change(other, znodes.broker_config("<default>"))
+    member.catch_up()
+    assert member.config["max.connections"] == 5
     other.close()
 
 
@@ -392,9 +416,9 @@ def test_of_stored_settings_that_contradict_each_other_only_those_are_left_out_a
     started = KafkaConfig({"broker.id": 1, "log.cleaner.min.compaction.lag.ms": 1000})
     for config in (KafkaConfig({"broker.id": 1}), started):
         caplog.clear()
-        configs = StoredBrokerConfigs(1, config, store)
+        configs = StoredBrokerConfigs(1, config, store, is_member=False)
         for _ in range(2):
-            configs.load()
+            configs.read_all()
         assert config["log.retention.ms"] == 7
         assert len(config.levels.cluster) == 2 and len(caplog.records) == 1
         configs.alter(BROKER, [ConfigOperation("log.segment.bytes", SET, "3000")])
@@ -405,9 +429,7 @@ def test_of_stored_settings_that_contradict_each_other_only_those_are_left_out_a
 
 def test_a_broker_that_has_not_heard_of_a_change_yet_refuses_what_contradicts_it():
     tree = MemoryTree()
-    brokers = [StoredBrokerConfigs(n, KafkaConfig({"broker.id": n}), MemoryStore(tree)) for n in (1, 2)]
-    for broker in brokers:
-        broker.follow(MockScheduler(MockTime()))
+    brokers = [StoredBrokerConfigs(n, KafkaConfig({"broker.id": n}), MemoryStore(tree), is_member=True) for n in (1, 2)]
     brokers[0].alter(CLUSTER, [ConfigOperation("log.cleaner.min.compaction.lag.ms", SET, "1000")])
     with pytest.raises(errors.InvalidConfig, match="lag"):
         brokers[1].alter(CLUSTER, [ConfigOperation("log.cleaner.max.compaction.lag.ms", SET, "500")])

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import kcore
-from kcore.metadata import znodes
+from kcore.metadata import change_notifications, znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.store import (
     ConnectionLost,
@@ -20,13 +20,21 @@ from kcore.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kcore.server.config.topic_configs import KEEP_ALL_RECORDS
-from kcore.server.member import cluster_member
 from tests.unit.server.controller_client import ControllerClient
 from tests.unit.server.member.conftest import (
     DEADLINE_S,
     run_now,
     wait_until,
 )
+
+
+def follow_all_changes(broker, store):
+    """Returns when the broker has read all that was announced before."""
+    last = znodes.topic_config("last")
+    number = len(store.children(znodes.CONFIG_CHANGES))
+    store.create_or_set(last, znodes.encode_config({"segment.bytes": str(5000 + number)}))
+    store.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(last), sequential=True)
+    wait_until(lambda: broker.admin_manager.topic_config("last") == {"segment.bytes": str(5000 + number)})
 
 
 def test_a_topics_settings_are_read_from_the_store_when_its_first_partition_comes(broker, controller, store):
@@ -37,7 +45,7 @@ def test_a_topics_settings_are_read_from_the_store_when_its_first_partition_come
 
 def test_settings_that_the_store_did_not_give_are_read_until_it_does(broker, controller, store, monkeypatch):
     """Until then the topic keeps all records; it had the broker's retention, which deleted some."""
-    monkeypatch.setattr(cluster_member, "_RETRY_MS", 1)
+    monkeypatch.setattr(change_notifications, "RETRY_MS", 1)
     settings = znodes.topic_config("t")
     store.create_recursive(settings, znodes.encode_config({"retention.ms": "12345"}))
     get, tries = store.get, []
@@ -114,7 +122,7 @@ def test_a_member_replaces_all_settings_of_a_topic_in_the_store_and_has_every_br
     assert (response.error_code, response.error_message) == (0, None)
     assert znodes.decode_config(store.get(znodes.topic_config("t")).data) == {"segment.bytes": "4000"}
     (change,) = store.children(znodes.CONFIG_CHANGES)
-    assert znodes.topic_of_config_change(store.get(f"{znodes.CONFIG_CHANGES}/{change}").data) == "t"
+    assert znodes.decode_config_change(store.get(f"{znodes.CONFIG_CHANGES}/{change}").data) == znodes.topic_config("t")
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -186,6 +194,6 @@ def test_settings_that_cannot_be_read_keep_all_records_and_stop_nothing_else(sto
         for body in (znodes.encode_config({"segment.bytes": "4096"}), b"not JSON"):
             store.set(znodes.topic_config("cut"), body)
             change = b'{"version":2,"entity_path":"topics/cut"}'
-            name = store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True).rpartition("/")[2]
-            wait_until(lambda name=name: broker.cluster_member._configs._last_change == name)
+            store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+            follow_all_changes(broker, store)
             assert broker.admin_manager.topic_config("cut") == {"segment.bytes": "4096"}

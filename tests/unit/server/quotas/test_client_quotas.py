@@ -17,9 +17,11 @@ from kcore.protocol.messages import describe_client_quotas as d
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.server.config.config_changes import config_change_notifications
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.quotas.client_quota_manager import DEFAULT, ClientQuotaManager, QuotaEntity, RequestTime, quota_of
-from kcore.server.quotas.client_quotas import ClientQuotas, QuotaChange
+from kcore.server.quotas.client_quotas import ClientQuotas
+from kcore.server.quotas.stored_client_quotas import QuotaChange, StoredClientQuotas
 from tests.unit.server.client import Client, batch
 
 ANONYMOUS_C = QuotaEntity("ANONYMOUS", "c")
@@ -143,10 +145,21 @@ def store():
     store.close()
 
 
-def quotas_over(store):
-    quotas = ClientQuotas(KafkaConfig(), store, MockTime())
-    quotas.load()
-    return quotas
+class Stored:
+    """The quotas of a broker, as they are in the store and in force."""
+
+    def __init__(self, store, is_member=True):
+        self.in_force = ClientQuotas(KafkaConfig(), MockTime())
+        self.stored = StoredClientQuotas(store, self.in_force, is_member=is_member)
+        self.stored.read_all()
+        self.alter = self.stored.alter
+
+    def __getattr__(self, name):
+        return getattr(self.in_force, name)
+
+
+def quotas_over(store, **kwargs):
+    return Stored(store, **kwargs)
 
 
 ENTITIES = {
@@ -232,8 +245,8 @@ def test_a_broker_follows_what_another_one_changes_also_in_its_next_session(stor
     clock = MockTime()
     scheduler = MockScheduler(clock)
     scheduler.startup()
-    follower = ClientQuotas(KafkaConfig(), store, clock)
-    follower.follow(scheduler)
+    follower = quotas_over(store)
+    config_change_notifications(store, scheduler, clock).start([follower.stored])
     others_store = MemoryStore(store.tree)
     other = quotas_over(others_store)
 
@@ -253,13 +266,30 @@ def test_a_broker_follows_what_another_one_changes_also_in_its_next_session(stor
     others_store.close()
 
 
-def test_old_notes_of_changes_are_deleted_by_a_broker_alone(store, monkeypatch):
-    monkeypatch.setattr("kcore.server.quotas.client_quotas._KEPT_CHANGES", 3)
-    quotas = quotas_over(store)
-    for rate in range(1, 6):
-        quotas.alter(ANONYMOUS_C, [QuotaChange("consumer_byte_rate", rate)])
-    assert len(store.children("/config/changes")) == 3
+def test_a_broker_alone_announces_no_change(store):
+    quotas = quotas_over(store, is_member=False)
+    quotas.alter(ANONYMOUS_C, [QuotaChange("consumer_byte_rate", 5)])
+    assert store.children("/config/changes") == []
     assert quotas.fetch.limit("ANONYMOUS", "c") == 5
+
+
+def test_of_two_nodes_for_one_name_the_one_that_kcore_writes_counts_in_any_order_of_changes(store):
+    written, other = "/config/users/a%2Ab", "/config/users/a*b"
+    store.create_recursive(other, znodes.encode_config({"consumer_byte_rate": "5"}))
+    quotas = quotas_over(store)
+    assert quotas.fetch.limit("a*b", "c") == 5
+    store.create(written, znodes.encode_config({"consumer_byte_rate": "6"}))
+    quotas.stored.read_changed([other, written])
+    assert quotas.fetch.limit("a*b", "c") == 6
+    store.set(other, znodes.encode_config({"consumer_byte_rate": "7"}))
+    for changed in ([other], [other, written], ["/config/users", "/config/topics/t", "/config/users/a/b/c"]):
+        quotas.stored.read_changed(changed)
+        assert quotas.fetch.limit("a*b", "c") == 6
+    store.delete(written)
+    quotas.stored.read_changed([written])
+    assert not quotas.is_enabled
+    quotas.stored.read_all()
+    assert quotas.fetch.limit("a*b", "c") == 7
 
 
 # -- through a socket --------------------------------------------------------------------------------------------------
@@ -280,11 +310,11 @@ def limit(broker):
 
     def set_limit(key, value):
         keys.append(key)
-        broker.client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, value)])
+        broker.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, value)])
 
     yield set_limit
     quotas = broker.client_quotas
-    quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, None) for key in keys])
+    broker.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, None) for key in keys])
     assert not quotas.is_enabled
     for manager in (quotas.produce, quotas.fetch, quotas.request):
         manager._rates.clear()
@@ -383,7 +413,7 @@ def test_a_fetch_that_waited_costs_no_request_time(broker, limit):
     end = broker.log("t").log_end_offset
 
     def is_counted(client_id):
-        broker.client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", 10_000)])
+        broker.stored_client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", 10_000)])
         with Client(broker, client_id) as client:
             body = fetch()
             body.topics[0].partitions[0].fetch_offset, body.max_wait_ms, body.min_bytes = end, 300, 1
@@ -391,7 +421,7 @@ def test_a_fetch_that_waited_costs_no_request_time(broker, limit):
             client.ask(body, 12)
             took_ms = (time.monotonic() - start) * 1000
         (rate,) = [rate for scope, rate in broker.client_quotas.request._rates.items() if scope[1] == client_id]
-        broker.client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", None)])
+        broker.stored_client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", None)])
         # 300 ms are 30 % of a second.
         return 10 * rate.total(time.monotonic_ns() / 1e6) > took_ms - 290
 

@@ -1,0 +1,171 @@
+"""StoredClientQuotas: the quotas of clients as the store has them (/config/users, /config/clients): read and changed.
+
+Source: UserConfigHandler, ClientIdConfigHandler, ZkAdminManager.alterClientQuotas, QuotaConfigs, Kafka 3.9; KIP-546.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from kcore.errors import InvalidRequest
+from kcore.metadata import znodes
+from kcore.metadata.store import InvalidPath, MetadataStore, StoreError
+from kcore.server.config.config_changes import announce_config_change
+from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
+from kcore.server.quotas.client_quotas import (
+    CONSUMER_BYTE_RATE,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    ClientQuotas,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Quotas that are whole numbers, and all of them.
+_WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+KEYS = (*_WHOLE, REQUEST_PERCENTAGE)
+
+
+class QuotaChange(NamedTuple):
+    """value None: the quota no longer holds."""
+
+    key: str
+    value: float | None
+
+
+class StoredClientQuotas:
+    """Thread-safe.  A consumer of changes of settings (ChangeNotifications).  Every method but check() waits for the
+    store."""
+
+    def __init__(self, store: MetadataStore, quotas: ClientQuotas, *, is_member: bool) -> None:
+        self._store = store
+        self._quotas = quotas
+        self._is_member = is_member
+        # From the reading or writing of nodes until they are in force: two threads end with the newest.
+        self._lock = threading.Lock()
+        #: The nodes that were there when they were read.
+        self._paths: dict[QuotaEntity, str] = {}
+
+    def read_all(self) -> None:
+        """Raises StoreError."""
+        with self._lock:
+            paths: dict[QuotaEntity, str] = {}
+            _add(paths, self._stored_paths())
+            self._quotas.use(self._read(paths))
+            self._paths = paths
+
+    def read_changed(self, entities: Collection[str]) -> None:
+        with self._lock:
+            named = filter(None, map(_entity_of, entities))
+            paths = {entity: self._paths[entity] for entity in named if entity in self._paths}
+            _add(paths, entities)
+            if paths:
+                self._quotas.use({**self._quotas.entities, **self._read(paths)})
+                self._paths.update(paths)
+
+    def _stored_paths(self) -> list[str]:
+        paths = []
+        for user in self._store.children(znodes.USER_CONFIGS):
+            path = f"{znodes.USER_CONFIGS}/{user}"
+            paths.append(path)
+            with suppress(InvalidPath):  # a user "." of an earlier version, without clients
+                paths += [f"{path}/clients/{name}" for name in self._store.children(f"{path}/clients")]
+        return paths + [f"{znodes.CLIENT_CONFIGS}/{name}" for name in self._store.children(znodes.CLIENT_CONFIGS)]
+
+    def _read(self, paths: Mapping[QuotaEntity, str]) -> dict[QuotaEntity, Mapping[str, float]]:
+        nodes = self._store.get_many(list(paths.values()))
+        return {
+            entity: _quotas_in(entity, node.data) if node is not None else {}
+            for entity, node in zip(paths, nodes, strict=True)
+        }
+
+    def check(self, changes: Sequence[QuotaChange]) -> None:
+        """Raises InvalidRequest for an unknown quota, and a value that it cannot have."""
+        for key, value in changes:
+            if key not in KEYS:
+                raise InvalidRequest(f"Invalid configuration key {key}")
+            if value is None:
+                continue
+            if not 0 < value < float("inf"):
+                raise InvalidRequest(f"Quota {key} must be greater than 0")
+            if key in _WHOLE and abs(value - round(value)) > 1e-6:
+                raise InvalidRequest(f"Configuration {key} must be a Long value")
+
+    def alter(self, entity: QuotaEntity, changes: Sequence[QuotaChange]) -> None:
+        """Store an entity's quotas and put them in force, and notify other brokers.  Raises as check() does, and
+        StoreError."""
+        self.check(changes)
+        with self._lock:
+            path = self._paths.setdefault(entity, _path(entity))
+
+            def change(data: bytes | None) -> bytes:
+                # A user's node has his credentials too.
+                config = znodes.decode_node(path, data, znodes.decode_config) if data else {}
+                for key, value in changes:
+                    if value is None:
+                        config.pop(key, None)
+                    else:
+                        config[key] = str(round(value)) if key in _WHOLE else repr(float(value))
+                return znodes.encode_config(config)
+
+            stored = self._store.update(path, change)
+            self._quotas.use({**self._quotas.entities, entity: _quotas_in(entity, stored)})
+        if self._is_member:
+            announce_config_change(self._store, path)
+
+
+def _add(paths: dict[QuotaEntity, str], added: Iterable[str]) -> None:
+    """Of two nodes for one name the one that _path() gives counts."""
+    for path in added:
+        entity = _entity_of(path)
+        if entity is not None and paths.get(entity) != _path(entity):
+            paths[entity] = path
+
+
+def _entity_of(path: str) -> QuotaEntity | None:
+    match path.split("/")[2:]:
+        case ["users", user]:
+            return QuotaEntity(_name(user), None)
+        case ["users", user, "clients", client]:
+            return QuotaEntity(_name(user), _name(client))
+        case ["clients", client]:
+            return QuotaEntity(None, _name(client))
+    return None
+
+
+def _path(entity: QuotaEntity) -> str:
+    if entity.user is None:
+        assert entity.client_id is not None
+        return f"{znodes.CLIENT_CONFIGS}/{_node(entity.client_id)}"
+    path = f"{znodes.USER_CONFIGS}/{_node(entity.user)}"
+    return path if entity.client_id is None else f"{path}/clients/{_node(entity.client_id)}"
+
+
+def _node(name: EntityName) -> str:
+    """A name in a path.  Source: Sanitizer, Kafka, but for "." and "..", which Kafka writes as they are and ZooKeeper
+    refuses; as they are written here, Kafka reads them."""
+    if not isinstance(name, str):
+        return znodes.DEFAULT_ENTITY
+    from urllib.parse import quote  # not at the top: few brokers have quotas
+
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="-._").replace("~", "%7E")
+
+
+def _name(node: str) -> EntityName:
+    from urllib.parse import unquote
+
+    return DEFAULT if node == znodes.DEFAULT_ENTITY else unquote(node)
+
+
+def _quotas_in(entity: QuotaEntity, data: bytes) -> dict[str, float]:
+    """What of a node are quotas; what cannot be read is logged and does not hold."""
+    try:
+        config = znodes.decode_config(data) if data else {}
+        return {key: float(config[key]) for key in KEYS if key in config}
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.error("the quotas of %s cannot be read: %s", entity, error)
+        return {}
