@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from kcore.common.scheduler import Scheduler
@@ -48,7 +48,7 @@ class Consumer(Protocol[_E_contra]):
 
     def read_all(self) -> None: ...
 
-    def read_changed(self, entities: Collection[_E_contra]) -> None:
+    def read_changed(self, entities: Sequence[_E_contra]) -> None:
         """Read those of the entities that are this consumer's."""
 
 

@@ -27,9 +27,12 @@ from kcore.security.acl import (
 
 logger = logging.getLogger(__name__)
 
-#: Of each type of patterns: the ACLs, and the parent of the sequential nodes that say what has changed.
+#: Of each type of patterns: the ACLs, and the sequential nodes that say what has changed.
 ACLS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
-CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
+CHANGES = {
+    PatternType.LITERAL: "/kafka-acl-changes/acl_changes_",
+    PatternType.PREFIXED: "/kafka-acl-extended-changes/acl_changes_",
+}
 _VERSION = 1
 
 
@@ -73,7 +76,7 @@ def _is_refused(char: str) -> bool:
 
 def change_path(pattern: ResourcePattern) -> str:
     """Of a sequential node."""
-    return f"{CHANGES[pattern.pattern_type]}/acl_changes_"
+    return CHANGES[pattern.pattern_type]
 
 
 def encode_change(pattern: ResourcePattern) -> bytes:
@@ -87,7 +90,7 @@ def encode_change(pattern: ResourcePattern) -> bytes:
 def decode_change(path: str, data: bytes) -> ResourcePattern | None:
     """None for a type of resources that a later release has.  Raises StoreError."""
     try:
-        if path.startswith(f"{CHANGES[PatternType.LITERAL]}/"):
+        if path.startswith(CHANGES[PatternType.LITERAL]):
             type_name, separator, name = data.decode().partition(":")
             pattern_name = "LITERAL"
             if not separator:

@@ -18,6 +18,7 @@ from kcore.errors import (
     TopicAuthorizationFailed,
     UnknownServerError,
 )
+from kcore.metadata.change_notifications import CHANGE_EXPIRATION_MS
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost, MultiTooLarge, StoreError
 from kcore.protocol.messages import create_acls as ca
@@ -44,7 +45,7 @@ from kcore.security.acl_znodes import (
     read_acls,
 )
 from kcore.security.authorizer import AuthorizerServerInfo
-from kcore.security.stored_acl_authorizer import CHANGE_EXPIRATION_MS, StoredAclAuthorizer
+from kcore.security.stored_acl_authorizer import StoredAclAuthorizer
 from tests.unit.security.test_acl_authorizer import ALICE, BOB, may
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import error_codes
@@ -218,10 +219,12 @@ def test_an_announcement_stays_until_every_broker_has_read_it(tree):
     started.authorizer.add_acls([allow("User:a", READ, TOPIC, "t-", PatternType.PREFIXED)])
     started.time.sleep(CHANGE_EXPIRATION_MS)
     started.authorizer.add_acls([allow("User:a", READ, TOPIC, "late")])
+    started.store.pump()
     assert len(started.store.children("/kafka-acl-changes")) == count + 1
     assert len(started.store.children("/kafka-acl-extended-changes")) == 1
     started.time.sleep(1)
     started.authorizer.add_acls([allow("User:a", READ, TOPIC, "later")])
+    started.store.pump()
     names = sorted(started.store.children("/kafka-acl-changes"))
     assert names == [f"acl_changes_{number:010d}" for number in (count, count + 1)]
     assert started.store.children("/kafka-acl-extended-changes") == []
@@ -441,6 +444,19 @@ def test_after_a_new_session_all_acls_are_read_again(tree):
     announce(other, b"TOPIC:u")
     started.store.pump()
     assert may(started.authorizer, READ, "u")
+
+
+def test_after_a_lost_connection_what_was_announced_is_read_and_no_more(tree):
+    started, other = Started(tree, CountingStore), MemoryStore(tree)
+    started.authorizer.add_acls([allow("User:alice", READ, TOPIC, f"t-{n}") for n in range(3)])
+    started.store.disconnect()
+    other.create("/kafka-acl/Topic/u", KAFKAS_BODY)
+    announce(other, b"TOPIC:u")
+    started.store.reads.clear()
+    started.store.reconnect()
+    started.store.pump()
+    assert may(started.authorizer, READ, "u")
+    assert set(started.store.reads) == {*LISTS, "/kafka-acl-changes/acl_changes_0000000003", "/kafka-acl/Topic/u"}
 
 
 def test_a_store_that_is_away_during_a_reading_is_asked_again(tree, monkeypatch):
