@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from kcore.common.scheduler import Scheduler
@@ -85,7 +86,8 @@ class ChangeNotifications(Generic[E]):
         self._unread: list[_Unread[E]] = []
         #: The paths of the notifications, and when each was seen first.
         self._seen_ms: dict[str, float] = {}
-        self._is_scheduled = False
+        #: The delays of the readings that are scheduled.
+        self._scheduled: set[float] = set()
 
     def start(self, consumers: Sequence[Consumer[E]]) -> None:
         """Have all read everything, and from then on what changes, on the scheduler's thread.  Raises StoreError."""
@@ -169,12 +171,12 @@ class ChangeNotifications(Generic[E]):
 
     def _schedule(self, delay_ms: float = 0) -> None:
         """Read what has changed, once for all events until then."""
-        if delay_ms or not self._is_scheduled:
-            self._is_scheduled = not delay_ms
-            self._scheduler.schedule("changes", self._read_again, delay_ms)
+        if delay_ms not in self._scheduled:
+            self._scheduled.add(delay_ms)
+            self._scheduler.schedule("changes", partial(self._read_again, delay_ms), delay_ms)
 
-    def _read_again(self) -> None:
-        self._is_scheduled = False
+    def _read_again(self, delay_ms: float) -> None:
+        self._scheduled.discard(delay_ms)
         try:
             self.read()
         except (SessionExpired, StoreClosed):

@@ -182,6 +182,18 @@ def test_an_entity_that_can_never_be_read_is_named_in_the_log_and_not_tried_agai
     assert "a change of ['b'] is passed over" in caplog.text
 
 
+def test_while_the_store_is_away_it_is_asked_once_in_a_pause_however_much_is_to_be_read(broker):
+    broker.store.disconnect()
+    for entity in "abc":
+        broker.changes.read_later(entity)
+        assert broker.follow() == []
+    for _ in range(3):
+        broker.time.sleep(RETRY_MS)
+        assert broker.scheduler.tick() == 1
+    broker.store.reconnect()
+    assert broker.follow() == ["a", "b", "c"]
+
+
 def test_read_later_reads_an_entity_that_nobody_announces(broker):
     broker.changes.read_later("a")
     assert broker.follow() == ["a"]
