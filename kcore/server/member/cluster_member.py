@@ -2,7 +2,7 @@
 
 The store has a broker's listeners under /brokers/ids/N as long as its session lives.  The controller reads them, and
 decides about topics and leaders with LeaderAndIsr, StopReplica and UpdateMetadata, which the handlers bring here.
-Source: KafkaZkClient.registerBroker, KafkaApis, ZkMetadataCache, ZkConfigManager, Kafka 3.9; KIP-380.
+Source: KafkaZkClient.registerBroker, KafkaApis, ZkMetadataCache, Kafka 3.9; KIP-380.
 """
 
 from __future__ import annotations
