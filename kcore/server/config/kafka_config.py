@@ -23,10 +23,11 @@ from kcore.coordinator.group.group_config import GroupConfig
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
-from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
+from kcore.network.listener import Listener, SecurityProtocol
 from kcore.replica.replica_selector import SELECTORS
 from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
+from kcore.server.config.listeners import check_listeners, listeners_of
 
 logger = logging.getLogger(__name__)
 
@@ -451,12 +452,12 @@ class KafkaConfig:
     @property
     def listeners(self) -> list[Listener]:
         """Where to listen, without the controllers' listeners; empty if `listeners` was not set."""
-        return _listeners(self._settings.values, "listeners")
+        return listeners_of(self._settings.values, "listeners")
 
     @property
     def advertised_listeners(self) -> list[Listener]:
         """Where clients of each listener find this broker; empty if `advertised.listeners` was not set."""
-        return _listeners(self._settings.values, "advertised.listeners")
+        return listeners_of(self._settings.values, "advertised.listeners")
 
 
 def _cleaner_config(values: Mapping[str, Any]) -> CleanerConfig:
@@ -469,68 +470,6 @@ def _cleaner_config(values: Mapping[str, Any]) -> CleanerConfig:
         backoff_ms=values["log.cleaner.backoff.ms"],
         enable=values["log.cleaner.enable"],
     )
-
-
-def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
-    """What a setting like PLAINTEXT://host:port,NAME://[::1]:port says.  Raises InvalidConfig."""
-    text = values[setting]
-    if text is None:
-        return []
-    if not text.strip():
-        raise InvalidConfig(f"{setting} is empty: give NAME://host:port, or leave it out")
-    controllers = {name.strip().upper() for name in (values["controller.listener.names"] or "").split(",")}
-    protocols = _protocols(values["listener.security.protocol.map"])
-    listeners: list[Listener] = []
-    for item in text.split(","):
-        if not item.strip():
-            raise InvalidConfig(f"{setting}={text}: there is a comma too many")
-        match = re.fullmatch(r"\s*([\w.-]+)://(\[[^\[\]/]+\]|[^\[\]/]*):(-?\d+)\s*", item)
-        if match is None:
-            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port")
-        name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
-        if name in controllers:
-            continue
-        protocol = protocols.get(name)
-        if protocol is None:
-            raise InvalidConfig(f"{setting}={text}: listener.security.protocol.map has no security protocol for {name}")
-        if protocol not in SERVED_PROTOCOLS:
-            raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {protocol.name}")
-        if not 0 <= port <= 65535:
-            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
-        if setting == "advertised.listeners" and host == "0.0.0.0":
-            raise InvalidConfig(f"{setting}={text}: clients cannot connect to 0.0.0.0, give an address of this machine")
-        if any(name == other.name for other in listeners):
-            raise InvalidConfig(f"{setting}={text}: each listener must have a different name")
-        listeners.append(Listener(name, protocol, host, port))
-    if not listeners:
-        raise InvalidConfig(f"{setting}={text}: it has only listeners of controllers, which are not served here")
-    return listeners
-
-
-def _protocols(text: str) -> dict[str, SecurityProtocol]:
-    """listener.security.protocol.map.  Raises InvalidConfig."""
-    protocols = {}
-    for item in text.split(","):
-        name, _, protocol = item.strip().rpartition(":")
-        if not name or protocol.upper() not in SecurityProtocol.__members__:
-            raise InvalidConfig(f"listener.security.protocol.map={text}: {item!r} is not NAME:PROTOCOL")
-        protocols[name.upper()] = SecurityProtocol[protocol.upper()]
-    return protocols
-
-
-def _check_listeners(values: Mapping[str, Any]) -> None:
-    """Raises InvalidConfig for names that do not go together.  Source: KafkaConfig.validateValues, Kafka 3.9."""
-    _protocols(values["listener.security.protocol.map"])
-    names = [listener.name for listener in _listeners(values, "listeners")] or ["PLAINTEXT"]
-    advertised = [listener.name for listener in _listeners(values, "advertised.listeners")] or names
-    unknown = sorted(set(advertised) - set(names))
-    if unknown:
-        raise InvalidConfig(f"advertised.listeners has {unknown[0]}, which is none of listeners: {', '.join(names)}")
-    between = values["inter.broker.listener.name"]
-    if between is not None and between.upper() not in advertised:
-        raise InvalidConfig(
-            f"inter.broker.listener.name={between} is none of the advertised listeners: {', '.join(advertised)}"
-        )
 
 
 def _followed(stored: Mapping[str, str]) -> dict[str, str]:
@@ -582,7 +521,7 @@ def _checked(levels: ConfigLevels) -> _Settings:
         raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
     if values["replica.fetch.wait.max.ms"] > values["replica.socket.timeout.ms"]:
         raise InvalidConfig("replica.fetch.wait.max.ms is greater than replica.socket.timeout.ms: fetches would fail")
-    _check_listeners(values)
+    check_listeners(values)
     return settings
 
 
