@@ -194,7 +194,7 @@ class ControllerChannels(Protocol):
 class ControllerChannelManager:
     """One thread per live broker.  Thread-safe.
 
-    make_sender: a connection to a broker, not yet connected.
+    make_sender: a connection to a broker, not yet connected; raises OSError if the broker has no address for it.
     """
 
     def __init__(
@@ -207,14 +207,19 @@ class ControllerChannelManager:
         self._threads: dict[int, RequestSendThread] = {}
 
     def add_broker(self, broker: LiveBroker) -> None:
-        """Start to send to a broker; one that has a channel keeps it."""
+        """Start to send to a broker; one that has a channel keeps it.  One without an address gets no channel."""
         with self._lock:
             if broker.broker_id in self._threads:
+                return
+            try:
+                sender = self._make_sender(broker)
+            except OSError as error:
+                logger.error("broker %d gets no requests of the controller: %s", broker.broker_id, error)
                 return
             thread = RequestSendThread(
                 f"kcore-controller-{self._controller_id}-to-{broker.broker_id}",
                 ControllerChannel(),
-                self._make_sender(broker),
+                sender,
                 self._time,
             )
             self._threads[broker.broker_id] = thread
@@ -228,7 +233,7 @@ class ControllerChannelManager:
             thread.shutdown()
 
     def send_request(self, broker_id: int, request: Message, on_reply: OnReply | None = None) -> None:
-        """Queue a request.  One for a broker without a channel is dropped: it is not alive."""
+        """Queue a request.  One for a broker without a channel is dropped: it is not alive, or has no address."""
         with self._lock:
             thread = self._threads.get(broker_id)
         if thread is None:

@@ -144,7 +144,7 @@ class ControllerBrokerRequestBatch:
             live_leaders=[
                 LeaderAndIsrLiveLeader(broker_id=leader, host_name=host, port=port)
                 for leader in sorted(leaders)
-                for host, port in [self._endpoint(leader)]
+                for host, port in self._endpoints(leader)
             ],
         )
         names = {topic_id: name for name, topic_id in topic_ids.items()}
@@ -255,9 +255,10 @@ class ControllerBrokerRequestBatch:
             asked = {tp: codes.get(tp, reply.error_code) for tp in deleted}
             self._on_stop_replica(broker, asked, reply.error_code)
 
-    def _endpoint(self, broker_id: int) -> tuple[str, int]:
-        endpoints = self._context.live_brokers[broker_id].endpoints
-        return endpoints.get(self._listener_name) or next(iter(endpoints.values()), ("", -1))
+    def _endpoints(self, broker_id: int) -> list[tuple[str, int]]:
+        """Where other brokers find a broker; empty if it has no address on the listener between brokers."""
+        endpoint = self._context.live_brokers[broker_id].endpoints.get(self._listener_name)
+        return [] if endpoint is None else [endpoint]
 
 
 def _by_topic(states: Mapping[TopicPartition, _State]) -> dict[str, list[_State]]:

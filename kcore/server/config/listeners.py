@@ -81,16 +81,34 @@ def _protocols(text: str) -> dict[str, SecurityProtocol]:
     return protocols
 
 
-def check_listeners(values: Settings) -> None:
-    """Raises InvalidConfig for names that do not go together.  Source: KafkaConfig.validateValues, Kafka 3.9."""
+def inter_broker_listener_name(config: Settings) -> str:
+    """The listener through which brokers call each other.
+
+    Source: KafkaConfig.interBrokerListenerName, Kafka 3.9; without a name that of security.inter.broker.protocol, which
+    is always PLAINTEXT here.
+    """
+    name: str = config["inter.broker.listener.name"] or SecurityProtocol.PLAINTEXT.name
+    return name.upper()
+
+
+def check_listeners(values: Settings, *, is_cluster_member: bool) -> None:
+    """Raises InvalidConfig for names that do not go together.  A broker alone may have no listener between brokers.
+    Source: KafkaConfig.validateValues, Kafka 3.9."""
     _protocols(values["listener.security.protocol.map"])
     names = [listener.name for listener in listeners_of(values, "listeners")] or ["PLAINTEXT"]
     advertised = [listener.name for listener in listeners_of(values, "advertised.listeners")] or names
     unknown = sorted(set(advertised) - set(names))
     if unknown:
         raise InvalidConfig(f"advertised.listeners has {unknown[0]}, which is none of listeners: {', '.join(names)}")
-    between = values["inter.broker.listener.name"]
-    if between is not None and between.upper() not in advertised:
+    between = inter_broker_listener_name(values)
+    if between in advertised:
+        return
+    if values["inter.broker.listener.name"] is not None:
         raise InvalidConfig(
             f"inter.broker.listener.name={between} is none of the advertised listeners: {', '.join(advertised)}"
+        )
+    if is_cluster_member:
+        raise InvalidConfig(
+            f"{between}, through which brokers call each other, is none of the advertised listeners: "
+            f"{', '.join(advertised)}; set inter.broker.listener.name to one of them"
         )

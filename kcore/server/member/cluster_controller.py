@@ -23,7 +23,7 @@ from kcore.metadata.store_errors import RepeatedError
 from kcore.network.listener import Listener
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import advertised
+from kcore.server.config.listeners import advertised, inter_broker_listener_name
 from kcore.server.member.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
@@ -33,15 +33,6 @@ _RETRY_MS = 200
 _GIVE_UP_MS = 4000
 #: How long a controller may take to say which requests it serves.
 _GREETING_MS = 1000
-
-
-def inter_broker_listener_name(config: KafkaConfig) -> str:
-    """The listener through which brokers call each other: inter.broker.listener.name, else the first one."""
-    name: str | None = config["inter.broker.listener.name"]
-    if name is not None:
-        return name.upper()
-    listeners = config.advertised_listeners or config.listeners
-    return listeners[0].name if listeners else "PLAINTEXT"
 
 
 def make_controller(
@@ -58,7 +49,12 @@ def make_controller(
     listener_name = inter_broker_listener_name(config)
 
     def make_sender(broker: LiveBroker) -> NegotiatingSender:
-        host, port = broker.endpoints.get(listener_name) or next(iter(broker.endpoints.values()))
+        if listener_name not in broker.endpoints:
+            raise ConnectionError(
+                f"broker {broker.broker_id} has no address on the listener {listener_name}, through which brokers "
+                f"call each other; it has {', '.join(broker.endpoints)}"
+            )
+        host, port = broker.endpoints[listener_name]
         timeout_ms = config["controller.socket.timeout.ms"]
         return NegotiatingSender(
             BlockingSender(host, port, f"controller-{broker_id}", request_timeout_ms=timeout_ms, time=time)
@@ -169,9 +165,10 @@ def _ask_controller(
     member: ClusterMember, snapshot: MetadataSnapshot, config: KafkaConfig, time: Time, left_ms: float
 ) -> list[TopicPartition]:
     """The partitions that the broker still leads then.  Raises OSError, KafkaError where no controller says it."""
-    endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
+    listener_name = inter_broker_listener_name(config)
+    endpoint = snapshot.endpoint(snapshot.controller_id, listener_name)
     if endpoint is None:
-        raise NotController("the metadata have no controller")
+        raise NotController(f"the metadata have no controller with the listener {listener_name}")
     greeting_ms = min(_GREETING_MS, left_ms)
     client_id = f"broker-{member.broker_id}"
     sender = BlockingSender(endpoint.host, endpoint.port, client_id, request_timeout_ms=greeting_ms, time=time)

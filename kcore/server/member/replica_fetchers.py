@@ -16,9 +16,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint
 from kcore.server.config.kafka_config import KafkaConfig
-
-#: What a broker has no inter.broker.listener.name for: security.inter.broker.protocol's default.
-_DEFAULT_LISTENER = "PLAINTEXT"
+from kcore.server.config.listeners import inter_broker_listener_name
 
 
 def replica_fetchers(
@@ -37,7 +35,7 @@ def replica_fetchers(
     it is closed, the fetchers follow the settings no more.
     """
     broker_id = replica_manager.broker_id
-    listener = (config["inter.broker.listener.name"] or _DEFAULT_LISTENER).upper()
+    listener = inter_broker_listener_name(config)
 
     def address_of(leader_id: int) -> Endpoint | None:
         return metadata_cache.snapshot.endpoint(leader_id, listener)

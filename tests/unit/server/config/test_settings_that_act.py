@@ -760,7 +760,8 @@ SHOWN_ELSEWHERE = {
         "tests/unit/server/config/test_listeners.py::test_listeners_that_cannot_be_are_refused_at_once"
     ),
     "inter.broker.listener.name": (
-        "tests/unit/server/config/test_listeners.py::test_the_inter_broker_listener_is_one_of_those_advertised"
+        "tests/unit/server/test_inter_broker_listener.py"
+        "::test_brokers_with_a_listener_of_a_name_of_its_own_replicate_and_hand_over"
     ),
     "listener.security.protocol.map": (
         "tests/unit/server/member/test_registration.py"

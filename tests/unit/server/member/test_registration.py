@@ -32,6 +32,7 @@ def test_a_member_registers_its_listeners_and_unregisters_when_it_stops(tree, st
         "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
         "advertised.listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://broker.example:19092",
+        "inter.broker.listener.name": "INTERNAL",
         "broker.rack": "r1",
         "broker.id": "4",
     }
