@@ -17,6 +17,7 @@ from uuid import UUID
 from kcore.client.blocking_sender import BlockingSender
 from kcore.client.broker_process import process_of_address
 from kcore.client.first_answer import all_answers, first_answer
+from kcore.client.negotiating_sender import newest_version
 from kcore.common import topic_names
 from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
@@ -31,7 +32,6 @@ from kcore.errors import (
     NotController,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-    UnsupportedVersion,
     for_code,
 )
 from kcore.protocol.messages import alter_partition_reassignments as apr
@@ -531,11 +531,8 @@ class AdminClient:
         doubt.start()
         try:
             sender.request_timeout_ms = self._left_ms(deadline_ms)
-            served = sender.api_versions().get(request.api_key)
-            version = -1 if served is None else min(request.max_version, max_version, served[1])
-            if served is None or version < max(served[0], request.min_version):
-                name = "".join(word.capitalize() for word in request.api_key.name.split("_"))
-                raise UnsupportedVersion(f"the broker at {address[0]}:{address[1]} does not serve {name}")
+            highest = min(request.max_version, max_version)
+            version = newest_version(sender, request.api_key, request.min_version, highest)
             sender.request_timeout_ms = self._left_ms(deadline_ms)
             response = sender.send(request, version)
         except TimeoutError as error:

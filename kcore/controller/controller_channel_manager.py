@@ -1,180 +1,23 @@
 """The controller's connections: one queue and one sender thread for each live broker.
 
-ControllerChannel has the rules and does no I/O: next_request(now) -> request | Wait, on_reply(), on_failure().  A
-RequestSendThread drives it over a socket; a simulator keeps the requests instead (decision D4).  A slow or unreachable
-broker holds up its own queue only.
-Source: ControllerChannelManager, RequestSendThread, Kafka 3.9.
+A slow or unreachable broker holds up its own queue only.
+Source: ControllerChannelManager, Kafka 3.9.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from kcore.client.blocking_sender import BlockingSender
-from kcore.common.failure_log import FailureLog
-from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.client.broker_channel import BrokerChannel, OnReply
+from kcore.client.request_send_thread import RequestSendThread, Sender
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.controller.controller_context import LiveBroker
-from kcore.errors import KafkaError, UnsupportedVersion
 from kcore.protocol.schema import Message
 
 logger = logging.getLogger(__name__)
-
-#: After a failed request, before it is sent again.
-RETRY_BACKOFF_MS = 100
-#: Kafka's controller.socket.timeout.ms.
-REQUEST_TIMEOUT_MS = 30_000
-
-OnReply = Callable[[Message], None]
-
-
-class Wait(NamedTuple):
-    """Nothing is to be sent before until_ms, None for not before the next put()."""
-
-    until_ms: float | None
-
-
-class QueuedRequest(NamedTuple):
-    request: Message
-    on_reply: OnReply | None = None
-
-
-class ControllerChannel:
-    """The requests for one broker, in order, one in flight; the first is repeated until it is answered.
-
-    Not thread-safe: its caller holds one lock around each call, and not while it sends.
-    """
-
-    def __init__(self) -> None:
-        self._queue: deque[QueuedRequest] = deque()
-        self._is_in_flight = False
-        self._not_before_ms = 0.0
-
-    def __len__(self) -> int:
-        """Requests without an answer."""
-        return len(self._queue)
-
-    def put(self, request: Message, on_reply: OnReply | None = None) -> None:
-        self._queue.append(QueuedRequest(request, on_reply))
-
-    def next_request(self, now_ms: float) -> QueuedRequest | Wait:
-        """What to send now; on_reply() or on_failure() must follow."""
-        if not self._queue or self._is_in_flight:
-            return Wait(None)
-        if now_ms < self._not_before_ms:
-            return Wait(self._not_before_ms)
-        self._is_in_flight = True
-        return self._queue[0]
-
-    def on_reply(self, request: QueuedRequest) -> None:
-        """The broker has answered.  The caller passes the answer to request.on_reply, without a lock.  A second answer
-        to a request changes nothing."""
-        if self._queue and self._queue[0] is request:
-            self._queue.popleft()
-            self._is_in_flight = False
-
-    def on_dropped(self, request: QueuedRequest) -> None:
-        """The request was not sent and cannot be encoded: the next one in the queue is sent."""
-        self.on_reply(request)
-
-    def on_failure(self, request: QueuedRequest, now_ms: float) -> None:
-        """The connection broke, or no answer came in time: the broker may have carried the request out or not."""
-        if self._queue and self._queue[0] is request:
-            self._is_in_flight = False
-            self._not_before_ms = now_ms + RETRY_BACKOFF_MS
-
-
-class Sender(Protocol):
-    """A connection that chooses the version of a request.
-
-    Raises OSError, KafkaError, and ValueError for a request that cannot be encoded.
-    """
-
-    def send(self, request: Message) -> Message: ...
-
-    def close(self) -> None: ...
-
-
-class NegotiatingSender:
-    """A BlockingSender with the newest version of each request that both sides have."""
-
-    def __init__(self, sender: BlockingSender) -> None:
-        self._sender = sender
-
-    def send(self, request: Message) -> Message:
-        """Raises UnsupportedVersion if the broker does not serve the request."""
-        versions = self._sender.api_versions().get(request.api_key)
-        if versions is None:
-            raise UnsupportedVersion(f"the broker at {self._sender} has no {request.api_key.name}")
-        return self._sender.send(request, min(request.max_version, versions[1]))
-
-    def close(self) -> None:
-        self._sender.close()
-
-
-class RequestSendThread(ShutdownableThread):
-    """Drives one channel.  put() from any thread; on_reply is called on this thread, without a lock.
-
-    A request is sent again after an OSError or a KafkaError.  After any other error it is dropped, and its on_reply is
-    not called: a request that cannot be encoded never can be, and would hold up all that follow.
-    """
-
-    def __init__(self, name: str, channel: ControllerChannel, sender: Sender, time: Time) -> None:
-        super().__init__(name)
-        self._channel = channel
-        self._sender = sender
-        self._time = time
-        self._failures = FailureLog()
-        self._changed = threading.Condition()
-
-    @property
-    def queue_size(self) -> int:
-        return len(self._channel)
-
-    def put(self, request: Message, on_reply: OnReply | None) -> None:
-        with self._changed:
-            self._channel.put(request, on_reply)
-            self._changed.notify()
-
-    def wake_up(self) -> None:
-        self._sender.close()
-        with self._changed:
-            self._changed.notify()
-
-    def do_work(self) -> None:
-        with self._changed:
-            step = self._channel.next_request(self._time.hi_res_clock_ms())
-            if isinstance(step, Wait):
-                if self.is_running:
-                    now_ms = self._time.hi_res_clock_ms()
-                    self._changed.wait(None if step.until_ms is None else max(step.until_ms - now_ms, 0) / 1000)
-                return
-        try:
-            reply = self._sender.send(step.request)
-        except (OSError, KafkaError) as error:
-            now_ms, kind = self._time.hi_res_clock_ms(), type(step.request).__name__
-            if self.is_running and self._failures.is_logged(f"{kind}: {error}", now_ms):
-                logger.info("%s: %s is sent again until it is answered: %s", self.name, kind, error)
-            with self._changed:
-                self._channel.on_failure(step, now_ms)
-            return
-        except Exception:
-            logger.exception("%s: %s is dropped", self.name, type(step.request).__name__)
-            with self._changed:
-                self._channel.on_dropped(step)
-            return
-        self._failures.succeeded()
-        with self._changed:
-            self._channel.on_reply(step)
-        if step.on_reply is not None and self.is_running:
-            try:
-                step.on_reply(reply)
-            except Exception:
-                logger.exception("%s: the answer to %s is not used", self.name, type(step.request).__name__)
 
 
 class ControllerChannels(Protocol):
@@ -218,7 +61,7 @@ class ControllerChannelManager:
                 return
             thread = RequestSendThread(
                 f"kcore-controller-{self._controller_id}-to-{broker.broker_id}",
-                ControllerChannel(),
+                BrokerChannel(),
                 sender,
                 self._time,
             )

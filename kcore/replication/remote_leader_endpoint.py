@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kcore.client.blocking_sender import BlockingSender
+from kcore.client.negotiating_sender import newest_version
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import (
     ApiError,
@@ -101,12 +102,12 @@ class RemoteLeaderEndPoint:
         if isinstance(request, FetchRequest):
             return self._fetch(request, self._fetch_version)
         if isinstance(request, ListOffsetsRequest):
-            return self._list_offsets(request, _newest(versions, ApiKey.LIST_OFFSETS, 11))
-        return self._offsets_for_epochs(request, _newest(versions, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4))
+            return self._list_offsets(request, newest_version(self._sender, ApiKey.LIST_OFFSETS, 1, 11))
+        return self._offsets_for_epochs(request, newest_version(self._sender, ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4))
 
     def _take_versions(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
         """Those of a new connection.  Raises UnsupportedVersion if the leader is another than before."""
-        fetch_version = _newest(versions, ApiKey.FETCH, fetch_messages.FetchRequest.max_version)
+        fetch_version = newest_version(self._sender, ApiKey.FETCH, 0, fetch_messages.FetchRequest.max_version)
         features = LeaderFeatures(fetch_version >= _FIRST_THAT_TRUNCATES, ApiKey.OFFSET_FOR_LEADER_EPOCH in versions)
         if features != self.features:
             self.features = features
@@ -283,8 +284,6 @@ class RemoteLeaderEndPoint:
     # -- lookups --------------------------------------------------------------------------------------------------
 
     def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsReply:
-        if version < 1:
-            raise UnsupportedVersion(f"{self._sender}: ListOffsets up to {version}, expected 1 or more")
         topics = [
             list_offsets_messages.ListOffsetsTopic(
                 name=name,
@@ -337,13 +336,6 @@ class RemoteLeaderEndPoint:
         }
         _check_complete(ends, request.partitions)
         return OffsetForLeaderEpochReply(ends)
-
-
-def _newest(versions: Mapping[ApiKey, tuple[int, int]], api_key: ApiKey, ours: int) -> int:
-    lowest, highest = versions.get(api_key, (0, -1))
-    if lowest > ours or highest < 0:
-        raise UnsupportedVersion(f"{api_key.name}: the leader has versions {lowest} to {highest}, kcore up to {ours}")
-    return min(highest, ours)
 
 
 def _by_topic(partitions: Mapping[TopicPartition, _T]) -> dict[str, dict[int, _T]]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Protocol
 
+from kcore.client.broker_channel import BrokerChannel, OnReply, QueuedRequest, Wait
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.controller_channel_manager import ControllerChannel, OnReply, QueuedRequest, Wait
 from kcore.controller.controller_context import LiveBroker
 from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnResult
 from kcore.controller.partition_reassignment import Targets
@@ -59,12 +59,12 @@ class ControlledSurroundings(Surroundings, Protocol):
 
 
 class NodeChannel:
-    """Drives a ControllerChannel, as a RequestSendThread does."""
+    """Drives a BrokerChannel, as a RequestSendThread does."""
 
     def __init__(self, node: ControlledNode, target: int) -> None:
         self._node = node
         self._target = target
-        self._channel = ControllerChannel()
+        self._channel = BrokerChannel()
         self._is_closed = False
 
     def put(self, request: Message, on_reply: OnReply | None) -> None:

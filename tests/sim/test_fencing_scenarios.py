@@ -3,8 +3,8 @@ ISR and of acknowledging: it breaks an invariant if the rule is taken out."""
 
 from dataclasses import replace
 
+from kcore.client.broker_channel import BrokerChannel
 from kcore.controller import partition_state_machine, replica_state_machine
-from kcore.controller.controller_channel_manager import ControllerChannel
 from kcore.controller.election import NO_LEADER
 from kcore.controller.kafka_controller import KafkaController
 from kcore.controller.partition_state_machine import PartitionStateMachine
@@ -186,7 +186,7 @@ def test_a_controllers_request_is_sent_again_until_it_is_answered(scenario):
 
     history = scenario(Settings(controller=True), Lose(499, 0, 2, count=2), CreateTopic(500, 2))
     history.goes_well()
-    history.breaks(HAS_A_LEADER, ControllerChannel, "on_failure", give_up)
+    history.breaks(HAS_A_LEADER, BrokerChannel, "on_failure", give_up)
 
 
 # -- elections ------------------------------------------------------------------------------------------------------

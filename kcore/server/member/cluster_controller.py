@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from functools import partial
 
 from kcore.client.blocking_sender import BlockingSender
+from kcore.client.negotiating_sender import NegotiatingSender
 from kcore.common.scheduler import Scheduler
 from kcore.common.text import plain_error, some_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
+from kcore.controller.controller_channel_manager import ControllerChannelManager
 from kcore.controller.controller_context import LiveBroker
 from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.kafka_controller import KafkaController

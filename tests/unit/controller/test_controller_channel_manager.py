@@ -1,18 +1,11 @@
-"""Channels: order, repetition, and one slow broker beside others."""
+"""The controller's channels: one slow broker beside others."""
 
 import threading
 
 import pytest
 
 from kcore.common.time import MockTime
-from kcore.controller.controller_channel_manager import (
-    RETRY_BACKOFF_MS,
-    ControllerChannel,
-    ControllerChannelManager,
-    QueuedRequest,
-    RequestSendThread,
-    Wait,
-)
+from kcore.controller.controller_channel_manager import ControllerChannelManager
 from kcore.controller.controller_context import LiveBroker
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
@@ -21,83 +14,6 @@ DEADLINE_S = 60
 
 def request(number):
     return UpdateMetadataRequest(controller_epoch=number)
-
-
-def test_requests_leave_in_order_one_at_a_time():
-    channel = ControllerChannel()
-    assert channel.next_request(0) == Wait(None)
-    channel.put(request(1))
-    channel.put(request(2))
-    first = channel.next_request(0)
-    assert first.request.controller_epoch == 1
-    assert channel.next_request(0) == Wait(None)
-    channel.on_reply(first)
-    second = channel.next_request(0)
-    assert second.request.controller_epoch == 2
-    channel.on_reply(second)
-    assert len(channel) == 0
-
-
-def test_a_request_is_repeated_until_it_is_answered_with_a_pause():
-    channel = ControllerChannel()
-    channel.put(request(1))
-    channel.put(request(2))
-    for now in range(0, 10_000, 1000):
-        sent = channel.next_request(now)
-        assert sent.request.controller_epoch == 1
-        channel.on_failure(sent, now)
-        assert channel.next_request(now) == Wait(now + RETRY_BACKOFF_MS)
-    assert len(channel) == 2
-
-
-@pytest.mark.parametrize("late", ["on_reply", "on_failure"])
-def test_what_comes_of_an_old_request_changes_nothing(late):
-    channel = ControllerChannel()
-    channel.put(request(1))
-    channel.put(request(2))
-    first = channel.next_request(0)
-    channel.on_reply(first)
-    second = channel.next_request(0)
-    getattr(channel, late)(*((first,) if late == "on_reply" else (first, 0)))
-    assert channel.next_request(0) == Wait(None)
-    assert len(channel) == 1
-    channel.on_reply(QueuedRequest(request(2)))  # equal to the second, but another one
-    assert len(channel) == 1
-    channel.on_reply(second)
-    assert len(channel) == 0
-
-
-def test_a_dead_broker_costs_a_few_lines_of_the_log_and_is_tried_as_often_as_ever(caplog):
-    caplog.set_level("INFO")
-    clock = MockTime()
-    attempts_ms = []
-    answered = threading.Event()
-
-    class Sender:
-        def send(self, message):
-            attempts_ms.append(clock.hi_res_clock_ms())
-            clock.sleep(RETRY_BACKOFF_MS)
-            if len(attempts_ms) <= 100:
-                raise ConnectionRefusedError("refused")
-            return UpdateMetadataResponse()
-
-        def close(self):
-            pass
-
-    class NoWait(ControllerChannel):
-        """Its clock goes on while a request is sent, so that the thread need not wait."""
-
-        def on_failure(self, sent, now_ms):
-            super().on_failure(sent, now_ms - RETRY_BACKOFF_MS)
-
-    thread = RequestSendThread("to-2", NoWait(), Sender(), clock)
-    thread.put(request(1), lambda reply: answered.set())
-    thread.start()
-    assert answered.wait(DEADLINE_S)
-    thread.shutdown()
-    assert attempts_ms == [attempts_ms[0] + number * RETRY_BACKOFF_MS for number in range(101)]
-    lines = [line for line in caplog.messages if "sent again" in line]
-    assert lines == ["to-2: UpdateMetadataRequest is sent again until it is answered: refused"] * 4
 
 
 class Brokers:
@@ -181,5 +97,5 @@ def test_an_unexpected_error_costs_one_request_and_not_the_channel(fails, caplog
     assert answered.wait(DEADLINE_S)
     manager.close()
     assert replies == ([] if fails == "send" else [1])
-    (record,) = [record for record in caplog.records if record.name.startswith("kcore.controller")]
+    (record,) = [record for record in caplog.records if record.name.startswith("kcore.client")]
     assert record.levelname == "ERROR" and record.exc_info and "UpdateMetadataRequest" in record.getMessage()
