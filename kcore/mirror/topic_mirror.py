@@ -264,7 +264,7 @@ class TopicMirror:
                 by_leader.setdefault(leader.broker_id, {})[tp] = question
         offsets: dict[TopicPartition, int] = {}
         for leader_id, questions in by_leader.items():
-            end_point = self._make_end_point(leader_id, 0)
+            end_point = self._make_end_point(self._metadata.addresses[leader_id], 0)
             try:
                 try:
                     reply = end_point.send(ListOffsetsRequest(questions))
@@ -350,8 +350,8 @@ class TopicMirror:
     def _sender(self, address: Address) -> BlockingSender:
         return BlockingSender(*address, _CLIENT_ID, request_timeout_ms=self._request_timeout_ms, time=self._time)
 
-    def _make_end_point(self, leader_id: int, fetcher_id: int) -> RemoteLeaderEndPoint:
-        sender = self._sender(self._metadata.addresses[leader_id])
+    def _make_end_point(self, address: Address, fetcher_id: int) -> RemoteLeaderEndPoint:
+        sender = self._sender(address)
         return _EndPoint(sender, lambda name: self._metadata.topic_id or ZERO_UUID, self._refusals)
 
     def _fetch_metadata(self) -> TopicMetadata:

@@ -240,7 +240,7 @@ class Broker:
             member_scheduler = background.start_scheduler("cluster-member")
             self._make_cluster_member(background, member_scheduler, stored_topic_configs)
             self._serve(background, producer_ids, broker_configs, working[0])
-            self._join_cluster(background, member_scheduler)
+            self._join_cluster(member_scheduler)
         else:
             self.stored_client_quotas.read_all()
             self._load_topics(background, adoption, producer_ids, unclean=unclean)
@@ -538,11 +538,12 @@ class Broker:
         config = self.config
         changes: TopicChanges
         if self._is_member:
-            from kcore.server.member.cluster_parts import StoreTopicChanges, replica_fetchers
+            from kcore.server.member.cluster_parts import InterBrokerConnections, StoreTopicChanges, replica_fetchers
 
+            self._connections = InterBrokerConnections(config, self.metadata_cache, background.clients_time)
             self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
                 config,
-                background.clients_time,
+                self._connections,
                 self.replica_manager,
                 self._log_manager,
                 self.metadata_cache,
@@ -702,29 +703,29 @@ class Broker:
         # Before everything else: what is answered after this, no client sees.
         parts.callback(self._server.shutdown)
 
-    def _join_cluster(self, background: Background, scheduler: Scheduler) -> None:
+    def _join_cluster(self, scheduler: Scheduler) -> None:
         from kcore.server.member.cluster_parts import join_cluster, member_metrics
 
-        member, time = self.cluster_member, background.clients_time
+        member, listeners = self.cluster_member, self._bound_listeners
         for source in member_metrics(member, self.store):
             self._metrics.add_source(source)
-        join_cluster(member, self.store, self.config, self._bound_listeners, time, scheduler, self._parts)
+        join_cluster(member, self.store, self.config, self._connections, listeners, scheduler, self._parts)
         self._log_manager.record_boot_id()  # the ISRs are left
-        self._parts.callback(self._leave_cluster, time)
+        self._parts.callback(self._leave_cluster)
         if not member.wait_for_metadata(self.config["zookeeper.session.timeout.ms"]):
             logger.warning("broker %d has not received metadata from a controller yet", self.broker_id)
 
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
 
-    def _leave_cluster(self, time: Time) -> None:
+    def _leave_cluster(self) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
         from kcore.server.member.cluster_parts import controlled_shutdown
 
         member = self.cluster_member
         if not self._is_killed and member.controller is not None and member.hands_over:
             self.replica_manager.begin_shutdown()
-            controlled_shutdown(member, self.metadata_cache, self.config, time)
+            controlled_shutdown(member, self.metadata_cache, self.config, self._connections)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)

@@ -20,6 +20,9 @@ from kcore.replica.replica_quota import ReplicaQuota
 
 logger = logging.getLogger(__name__)
 
+#: Host and port.
+Address = tuple[str, int]
+
 
 class FetcherKey(NamedTuple):
     leader_id: int
@@ -42,11 +45,11 @@ class ReplicaFetcherManager:
         time: Time,
         *,
         make_logs: Callable[[], ReplicaLogs],
-        make_end_point: Callable[[int, int], LeaderEndPoint],
-        address_of: Callable[[int], object | None],
+        make_end_point: Callable[[Address, int], LeaderEndPoint],
+        address_of: Callable[[int], Address | None],
         quota: ReplicaQuota | None = None,
     ) -> None:
-        """make_end_point(leader id, fetcher id): a connection of its own for each thread."""
+        """make_end_point(address of the leader, fetcher id): a connection of its own for each thread."""
         self._name = name
         self._num_fetchers = num_fetchers
         self._config = config
@@ -57,7 +60,7 @@ class ReplicaFetcherManager:
         self._quota = quota
         self._lock = threading.Lock()
         self._threads: dict[FetcherKey, ReplicaFetcherThread] = {}
-        self._addresses: dict[FetcherKey, object] = {}
+        self._addresses: dict[FetcherKey, Address] = {}
         self._failed: set[TopicPartition] = set()
         self._is_closed = False
 
@@ -90,8 +93,9 @@ class ReplicaFetcherManager:
             moved = thread.states()
         logs = self._make_logs()
         state = FetcherState(logs, self._config, self._quota, self._failed, f"leader broker {key.leader_id}")
+        end_point = self._make_end_point(address, key.fetcher_id)
         thread = ReplicaFetcherThread(
-            f"{self._name}-{key.fetcher_id}-{key.leader_id}", state, logs, self._make_end_point(*key), self._time
+            f"{self._name}-{key.fetcher_id}-{key.leader_id}", state, logs, end_point, self._time
         )
         thread.add_states(moved)
         self._threads[key], self._addresses[key] = thread, address
@@ -150,7 +154,7 @@ class ReplicaFetcherManager:
         with self._lock:
             return dict(self._threads)
 
-    def addresses(self) -> dict[FetcherKey, object]:
+    def addresses(self) -> dict[FetcherKey, Address]:
         """Where the leader of each running thread is, as address_of() said when the thread started."""
         with self._lock:
             return dict(self._addresses)

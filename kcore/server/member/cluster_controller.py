@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from kcore.client.blocking_sender import BlockingSender
 from kcore.client.negotiating_sender import NegotiatingSender
 from kcore.common.scheduler import Scheduler
 from kcore.common.text import plain_error, some_of
-from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_channel_manager import ControllerChannelManager
 from kcore.controller.controller_context import LiveBroker
@@ -24,8 +22,9 @@ from kcore.metadata.store_errors import RepeatedError
 from kcore.network.listener import Listener
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import advertised, inter_broker_listener_name
+from kcore.server.config.listeners import advertised
 from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 
 logger = logging.getLogger(__name__)
 
@@ -40,26 +39,17 @@ def make_controller(
     broker_id: int,
     store: MetadataStore,
     config: KafkaConfig,
+    connections: InterBrokerConnections,
     register_again: Callable[[], bool],
-    time: Time,
     scheduler: Scheduler,
     parts: ExitStack,
 ) -> KafkaController:
-    """The controller of a broker, not started.  time: real time, in which other brokers answer.  parts: when it is
-    closed, the controller follows the settings no more."""
-    listener_name = inter_broker_listener_name(config)
+    """The controller of a broker, not started.  parts: when it is closed, the controller follows the settings no
+    more."""
 
     def make_sender(broker: LiveBroker) -> NegotiatingSender:
-        if listener_name not in broker.endpoints:
-            raise ConnectionError(
-                f"broker {broker.broker_id} has no address on the listener {listener_name}, through which brokers "
-                f"call each other; it has {', '.join(broker.endpoints)}"
-            )
-        host, port = broker.endpoints[listener_name]
-        timeout_ms = config["controller.socket.timeout.ms"]
-        return NegotiatingSender(
-            BlockingSender(host, port, f"controller-{broker_id}", request_timeout_ms=timeout_ms, time=time)
-        )
+        address, timeout_ms = connections.registered_address(broker), config["controller.socket.timeout.ms"]
+        return NegotiatingSender(connections.sender(address, f"controller-{broker_id}", request_timeout_ms=timeout_ms))
 
     is_rebalanced = config["auto.leader.rebalance.enable"]
     settings = ControllerSettings(
@@ -67,10 +57,10 @@ def make_controller(
         delete_topic_enable=config["delete.topic.enable"],
         rebalance_interval_ms=config["leader.imbalance.check.interval.seconds"] * 1000 if is_rebalanced else 0,
         leader_imbalance_per_broker_percentage=config["leader.imbalance.per.broker.percentage"],
-        inter_broker_listener_name=listener_name,
+        inter_broker_listener_name=connections.listener_name,
     )
-    channels = ControllerChannelManager(broker_id, make_sender, time)
-    controller = KafkaController(broker_id, store, channels, settings, register_again, time, scheduler)
+    channels = ControllerChannelManager(broker_id, make_sender, connections.time)
+    controller = KafkaController(broker_id, store, channels, settings, register_again, connections.time, scheduler)
     elect = partial(elect_where_there_is_no_leader, controller)
     parts.callback(config.on_change(("unclean.leader.election.enable",), elect))
     return controller
@@ -80,13 +70,15 @@ def join_cluster(
     member: ClusterMember,
     store: MetadataStore,
     config: KafkaConfig,
+    connections: InterBrokerConnections,
     listeners: Sequence[Listener],
-    time: Time,
     scheduler: Scheduler,
     parts: ExitStack,
 ) -> None:
     """Start a member with its controller; `parts` stops it.  listeners: with the ports that they got."""
-    member.controller = make_controller(member.broker_id, store, config, member.register_again, time, scheduler, parts)
+    member.controller = make_controller(
+        member.broker_id, store, config, connections, member.register_again, scheduler, parts
+    )
     parts.callback(member.stop)
     member.start(advertised(member.broker_id, config, listeners), {at.name: at.security_protocol for at in listeners})
 
@@ -112,7 +104,9 @@ def has_other_live_replica(snapshot: MetadataSnapshot, broker_id: int, topic_par
     )
 
 
-def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
+def controlled_shutdown(
+    member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, connections: InterBrokerConnections
+) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
     As long as no controller answers, the one that the metadata have is asked every 200 ms: the next one may be elected
@@ -127,9 +121,9 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
     """
     if not config["controlled.shutdown.enable"]:
         return False
+    broker_id, time = member.broker_id, connections.time
     give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_MS
     member.find_store()
-    broker_id = member.broker_id
     retries_left: int = config["controlled.shutdown.max.retries"]
     errors = RepeatedError()
     failure = ""
@@ -138,7 +132,7 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
         if snapshot.broker_ids() in ([], [broker_id]):
             return False
         try:
-            remaining = _ask_controller(member, snapshot, config, time, left_ms)
+            remaining = _ask_controller(member, snapshot, connections, left_ms, config["controller.socket.timeout.ms"])
         except (OSError, KafkaError) as error:
             failure = plain_error(error)
             if errors.is_new(error):
@@ -163,19 +157,21 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
 
 
 def _ask_controller(
-    member: ClusterMember, snapshot: MetadataSnapshot, config: KafkaConfig, time: Time, left_ms: float
+    member: ClusterMember,
+    snapshot: MetadataSnapshot,
+    connections: InterBrokerConnections,
+    left_ms: float,
+    timeout_ms: float,
 ) -> list[TopicPartition]:
     """The partitions that the broker still leads then.  Raises OSError, KafkaError where no controller says it."""
-    listener_name = inter_broker_listener_name(config)
-    endpoint = snapshot.endpoint(snapshot.controller_id, listener_name)
+    endpoint = snapshot.endpoint(snapshot.controller_id, connections.listener_name)
     if endpoint is None:
-        raise NotController(f"the metadata have no controller with the listener {listener_name}")
+        raise NotController(f"the metadata have no controller with the listener {connections.listener_name}")
     greeting_ms = min(_GREETING_MS, left_ms)
-    client_id = f"broker-{member.broker_id}"
-    sender = BlockingSender(endpoint.host, endpoint.port, client_id, request_timeout_ms=greeting_ms, time=time)
+    sender = connections.sender(endpoint, f"broker-{member.broker_id}", request_timeout_ms=greeting_ms)
     try:
         sender.api_versions()  # a controller that stands still does not even say this, while one at work does
-        sender.request_timeout_ms = left_ms if member.is_store_away else config["controller.socket.timeout.ms"]
+        sender.request_timeout_ms = left_ms if member.is_store_away else timeout_ms
         request = ControlledShutdownRequest(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
         reply = NegotiatingSender(sender).send(request)
     finally:

@@ -4,12 +4,14 @@ other brokers.  Broker imports this module when it starts as one, so that a brok
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
 from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster
 from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from kcore.server.member.member_metrics import member_metrics
 from kcore.server.member.replica_fetchers import replica_fetchers
 from kcore.server.topics.store_topic_changes import StoreTopicChanges
 
 __all__ = [
     "ClusterMember",
+    "InterBrokerConnections",
     "StoreTopicChanges",
     "StoredTopicConfigs",
     "controlled_shutdown",

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from kcore.client.blocking_sender import DEFAULT_MAX_RESPONSE_BYTES, BlockingSender
-from kcore.common.time import Time
+from kcore.client.blocking_sender import DEFAULT_MAX_RESPONSE_BYTES
 from kcore.log.log_manager import LogManager
-from kcore.metadata.metadata_cache import Endpoint, MetadataCache
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.replica.fetcher.fetcher_state import FetcherConfig
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
@@ -16,12 +15,12 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import inter_broker_listener_name
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 
 
 def replica_fetchers(
     config: KafkaConfig,
-    time: Time,
+    connections: InterBrokerConnections,
     replica_manager: ReplicaManager,
     log_manager: LogManager,
     metadata_cache: MetadataCache,
@@ -29,26 +28,15 @@ def replica_fetchers(
     broker_epoch: Callable[[], int],
     parts: ExitStack,
 ) -> ReplicaFetcherManager:
-    """For ReplicaManager.fetchers.  time: for waiting at a socket, so it must be real time.
-
-    Leaders are reached by the listener between brokers, where the metadata say it is when a thread starts.  parts: when
-    it is closed, the fetchers follow the settings no more.
-    """
+    """For ReplicaManager.fetchers.  Leaders are reached where the metadata say that they are when a thread starts.
+    parts: when it is closed, the fetchers follow the settings no more."""
     broker_id = replica_manager.broker_id
-    listener = inter_broker_listener_name(config)
 
-    def address_of(leader_id: int) -> Endpoint | None:
-        return metadata_cache.snapshot.endpoint(leader_id, listener)
-
-    def make_end_point(leader_id: int, fetcher_id: int) -> RemoteLeaderEndPoint:
-        # The manager has just looked; a broker that went meanwhile is one that cannot be reached.
-        address = address_of(leader_id) or Endpoint("", 0)
-        sender = BlockingSender(
-            address.host,
-            address.port,
+    def make_end_point(address: tuple[str, int], fetcher_id: int) -> RemoteLeaderEndPoint:
+        sender = connections.sender(
+            address,
             f"broker-{broker_id}-fetcher-{fetcher_id}",
             request_timeout_ms=config["replica.socket.timeout.ms"],
-            time=time,
             # One batch may be larger than the limit of a fetch, and as large as a produce request.
             max_response_bytes=max(DEFAULT_MAX_RESPONSE_BYTES, 2 * config["replica.fetch.response.max.bytes"]),
             receive_buffer_bytes=config["replica.socket.receive.buffer.bytes"],
@@ -66,7 +54,7 @@ def replica_fetchers(
             partition_max_bytes=config["replica.fetch.max.bytes"],
             uses_sessions=True,
         ),
-        time,
+        connections.time,
         make_logs=lambda: ReplicaLogs(
             replica_manager.get_partition,
             log_manager,
@@ -75,7 +63,7 @@ def replica_fetchers(
             quota,
         ),
         make_end_point=make_end_point,
-        address_of=address_of,
+        address_of=connections.address_of,
         quota=quota,
     )
     parts.callback(config.on_change(("num.replica.fetchers",), lambda: fetchers.resize(config["num.replica.fetchers"])))

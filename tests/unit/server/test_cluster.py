@@ -25,6 +25,7 @@ from kcore.server import cluster as cluster_module
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.cluster_sessions import LONG_MS, kill, short_session
 
 DEADLINE_S = 60
@@ -463,6 +464,16 @@ def _member(is_store_away=False):
     return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away, find_store=lambda: None)
 
 
+def _shut_down(member, metadata, clock, make_sender=None):
+    config = KafkaConfig()
+    connections = InterBrokerConnections(config, metadata, clock)
+    if make_sender is not None:
+        connections.sender = lambda address, client_id, request_timeout_ms: make_sender(
+            address, request_timeout_ms, clock
+        )
+    return controlled_shutdown(member, metadata, config, connections)
+
+
 @pytest.mark.parametrize("is_store_away", [False, True])
 def test_a_broker_that_stops_looks_for_seconds_for_a_controller_that_answers(is_store_away):
     """It waited 15 s for the next one, which was there after a second, or could not be elected."""
@@ -471,15 +482,15 @@ def test_a_broker_that_stops_looks_for_seconds_for_a_controller_that_answers(is_
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(100, closed.getsockname()[1])
-        assert not controlled_shutdown(_member(is_store_away), metadata, KafkaConfig(), clock)
+        assert not _shut_down(_member(is_store_away), metadata, clock)
     assert clock.hi_res_clock_ms() - start_ms == 4000
 
 
 class _SilentSender:
     """Of a controller that is paused."""
 
-    def __init__(self, host, port, client_id, *, request_timeout_ms, time):
-        self._timeout_ms, self._time = request_timeout_ms, time
+    def __init__(self, address, timeout_ms, time):
+        self._timeout_ms, self._time = timeout_ms, time
 
     def api_versions(self):
         self._time.sleep(self._timeout_ms)
@@ -489,12 +500,11 @@ class _SilentSender:
         pass
 
 
-def test_a_controller_that_stands_still_is_waited_for_seconds(monkeypatch):
+def test_a_controller_that_stands_still_is_waited_for_seconds():
     """It was for 30 s, and for 135 s unless another was elected meanwhile."""
-    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _SilentSender)
     clock = MockTime()
     start_ms = clock.hi_res_clock_ms()
-    assert not controlled_shutdown(_member(), _Metadata(100, 1), KafkaConfig(), clock)
+    assert not _shut_down(_member(), _Metadata(100, 1), clock, _SilentSender)
     assert 4000 <= clock.hi_res_clock_ms() - start_ms <= 4200
 
 
@@ -512,7 +522,7 @@ def test_the_seconds_of_a_stop_begin_before_the_store_is_looked_for():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(100, closed.getsockname()[1])
-        assert not controlled_shutdown(member, metadata, KafkaConfig(), clock)
+        assert not _shut_down(member, metadata, clock)
     assert clock.hi_res_clock_ms() - start_ms == 4000
 
 
@@ -521,7 +531,7 @@ class _AnsweringSender:
 
     request_timeout_ms = 0.0
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args):
         pass
 
     def api_versions(self):
@@ -545,47 +555,44 @@ class _AnsweringSender:
     ],
 )
 def test_a_controlled_shutdown_is_tried_again_only_where_another_replica_may_come_into_the_isr(
-    monkeypatch, replicas, offline, took_ms
+    replicas, offline, took_ms
 ):
-    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _AnsweringSender)
     clock, metadata = MockTime(), _Metadata(100, 1)
     partitions = {number: PartitionInfo(0, 5, all_of_it, (0,), offline) for number, all_of_it in enumerate(replicas)}
     topic = TopicInfo("t", UUID(int=1), partitions)
     metadata._with_controller = metadata._with_controller.with_topics([topic])
     start_ms = clock.hi_res_clock_ms()
-    assert not controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert not _shut_down(_member(), metadata, clock, _AnsweringSender)
     assert clock.hi_res_clock_ms() - start_ms == took_ms
 
 
-def test_a_controlled_shutdown_does_not_wait_for_a_replica_whose_broker_stops_meanwhile(monkeypatch):
+def test_a_controlled_shutdown_does_not_wait_for_a_replica_whose_broker_stops_meanwhile():
     """Brokers that are all stopped at once: the last one waited 5 s, and the one before it 10."""
-    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _AnsweringSender)
     clock, metadata = MockTime(), _Metadata(3, 1)
     topic = TopicInfo("t", UUID(int=1), {0: PartitionInfo(0, 5, (0, 1), (0,), ())})
     metadata._with_controller = metadata._with_controller.with_topics([topic])
     metadata._alone = metadata._alone.with_topics([topic])
     start_ms = clock.hi_res_clock_ms()
-    assert not controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert not _shut_down(_member(), metadata, clock, _AnsweringSender)
     assert clock.hi_res_clock_ms() - start_ms == 400
 
 
 class _DeposedSender(_AnsweringSender):
     """Of brokers of which only the one with port 2 is the controller."""
 
-    def __init__(self, host, port, *args, **kwargs):
-        self._port = port
+    def __init__(self, address, *args):
+        self._port = address.port
 
     def send(self, request, version):
         return ControlledShutdownResponse(error_code=NotController.code if self._port != 2 else 0)
 
 
-def test_a_controlled_shutdown_goes_to_the_next_controller_as_soon_as_the_metadata_have_it(monkeypatch):
+def test_a_controlled_shutdown_goes_to_the_next_controller_as_soon_as_the_metadata_have_it():
     """Where brokers are stopped at once, each met a controller that had just gone, and waited 5 s."""
-    monkeypatch.setattr("kcore.server.member.cluster_controller.BlockingSender", _DeposedSender)
     clock, metadata = MockTime(), _Metadata(2, 1)
     metadata._alone = _Metadata(1, 2).snapshot
     start_ms = clock.hi_res_clock_ms()
-    assert controlled_shutdown(_member(), metadata, KafkaConfig(), clock)
+    assert _shut_down(_member(), metadata, clock, _DeposedSender)
     assert clock.hi_res_clock_ms() - start_ms == 400
 
 
@@ -595,7 +602,7 @@ def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer
         closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(readings, closed.getsockname()[1])
         with caplog.at_level(logging.INFO):
-            assert not controlled_shutdown(_member(), metadata, KafkaConfig(), MockTime())
+            assert not _shut_down(_member(), metadata, MockTime())
     # The brokers of the cluster that other tests here share go on, and log what they do: not on this thread.
     levels = [record.levelname for record in caplog.records if record.thread == threading.get_ident()]
     assert levels == ["INFO"] + ["WARNING"] * warnings

@@ -14,10 +14,12 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker
 from kcore.errors import InvalidConfig
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, MetadataCache
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import inter_broker_listener_name
 from kcore.server.member.cluster_controller import make_controller
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.unit.server.replicas import wait_until
 
 CLIENT = {"listeners": "CLIENT://127.0.0.1:0", "listener.security.protocol.map": "CLIENT:PLAINTEXT"}
@@ -70,6 +72,20 @@ def test_brokers_with_a_listener_of_a_name_of_its_own_replicate_and_hand_over(tm
         assert follower.metadata_cache.snapshot.topic("t").partitions[0].leader == follower.broker_id
 
 
+def test_a_broker_is_where_the_metadata_or_its_registration_have_it_on_this_listener():
+    cache = MetadataCache("c", controller_id=1)
+    brokers = [
+        BrokerInfo(1, {"CLIENT": Endpoint("other", 1), "PLAINTEXT": Endpoint("one", 2)}),
+        BrokerInfo(2, {"CLIENT": Endpoint("other", 3)}),
+    ]
+    cache.update(lambda snapshot: snapshot.with_brokers(brokers))
+    connections = InterBrokerConnections(KafkaConfig(), cache, SYSTEM_TIME)
+    assert [connections.address_of(broker_id) for broker_id in (1, 2, 3)] == [("one", 2), None, None]
+    assert connections.registered_address(LiveBroker(4, {"PLAINTEXT": ("four", 5)}, None, 1)) == ("four", 5)
+    with pytest.raises(ConnectionError, match="it has CLIENT"):
+        connections.registered_address(LiveBroker(5, {"CLIENT": ("other", 6)}, None, 1))
+
+
 def test_a_controller_calls_no_broker_through_another_listener_and_names_it(caplog):
     """It took any address of the broker."""
     caplog.set_level(logging.INFO)
@@ -77,9 +93,10 @@ def test_a_controller_calls_no_broker_through_another_listener_and_names_it(capl
         other.setblocking(False)
         store = MemoryStore(MemoryTree())
         parts.callback(store.close)
-        controller = make_controller(
-            1, store, KafkaConfig(), lambda: True, SYSTEM_TIME, Scheduler("t", SYSTEM_TIME), parts
-        )
+        config = KafkaConfig()
+        connections = InterBrokerConnections(config, MetadataCache("c", controller_id=1), SYSTEM_TIME)
+        scheduler = Scheduler("t", SYSTEM_TIME)
+        controller = make_controller(1, store, config, connections, lambda: True, scheduler, parts)
         channels = controller._channels
         parts.callback(channels.close)
         channels.add_broker(LiveBroker(2, {"CLIENT": other.getsockname()}, None, 7))

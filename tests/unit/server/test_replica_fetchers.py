@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.server.broker import Broker
+from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from kcore.server.member.replica_fetchers import replica_fetchers
 
 
@@ -19,7 +20,7 @@ def test_RFT_15_DIR_07_the_fetchers_of_a_broker_mark_the_log_that_moves(tmp_path
         monkeypatch.setattr(moves, "mark_for_truncation", lambda *arguments: marked.append(arguments))
         fetchers = replica_fetchers(
             broker.config,
-            SYSTEM_TIME,
+            InterBrokerConnections(broker.config, broker.metadata_cache, SYSTEM_TIME),
             broker.replica_manager,
             broker.replica_manager.log_manager,
             broker.metadata_cache,

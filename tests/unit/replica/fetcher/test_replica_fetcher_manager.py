@@ -100,7 +100,8 @@ class Fixture:
             address_of=self.addresses.get,
         )
 
-    def _make_end_point(self, leader_id, fetcher_id):
+    def _make_end_point(self, address, fetcher_id):
+        (leader_id,) = (number for number, known in self.addresses.items() if known == address)
         leader = Leader()
         self.leaders.setdefault((leader_id, fetcher_id), []).append(leader)
         return leader
