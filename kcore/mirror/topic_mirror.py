@@ -15,24 +15,23 @@ from types import TracebackType
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.client.admin_client import AdminClient
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import (
     ApiError,
     KafkaError,
+    LeaderNotAvailable,
     OffsetOutOfRange,
     UnknownServerError,
     UnknownTopicOrPartition,
     UnsupportedVersion,
-    for_code,
 )
 from kcore.log.log_manager import LogManager
 from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.special_timestamps import LATEST_TIMESTAMP
 from kcore.log.unified_log import UnifiedLog
-from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
 from kcore.replica.fetcher.fetcher_state import FetcherConfig
 from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
@@ -100,9 +99,9 @@ class MirroredPartition:
 class TopicMirror:
     """Copies from start() to close(); a context manager.  The logs are the mirror's own meanwhile.
 
-    bootstrap: addresses of brokers, tried in turn.  data_dir: a data directory, made if it is missing; copies in it go
-    on where they ended, and lose what the leader's log does not have.  partitions: which ones; None for all.
-    Thread-safe.
+    bootstrap: addresses of brokers, of which the first answer counts (see AdminClient).  data_dir: a data directory,
+    made if it is missing; copies in it go on where they ended, and lose what the leader's log does not have.
+    partitions: which ones; None for all.  Thread-safe.  Raises ValueError without a bootstrap address.
     """
 
     def __init__(
@@ -117,6 +116,8 @@ class TopicMirror:
         backoff_ms: int = 500,
         fetch_max_bytes: int = 16 << 20,
     ) -> None:
+        if not bootstrap:
+            raise ValueError("no bootstrap address")
         self._bootstrap = list(bootstrap)
         self._topic = topic
         self._numbers = None if partitions is None else frozenset(partitions)
@@ -347,62 +348,29 @@ class TopicMirror:
 
     # -- the cluster ----------------------------------------------------------------------------------------------
 
-    def _sender(self, address: Address) -> BlockingSender:
-        return BlockingSender(*address, _CLIENT_ID, request_timeout_ms=self._request_timeout_ms, time=self._time)
-
     def _make_end_point(self, address: Address, fetcher_id: int) -> RemoteLeaderEndPoint:
-        sender = self._sender(address)
+        timeout_ms = self._request_timeout_ms
+        sender = BlockingSender(*address, _CLIENT_ID, request_timeout_ms=timeout_ms, time=self._time)
         return _EndPoint(sender, lambda name: self._metadata.topic_id or ZERO_UUID, self._refusals)
 
     def _fetch_metadata(self) -> TopicMetadata:
-        """From the first broker that answers, the known ones before the bootstrap addresses.
-
-        Raises the last broker's OSError or ApiError, UnknownTopicOrPartition.
-        """
-        failure: OSError | ApiError | None = None
-        for address in dict.fromkeys([*self._metadata.addresses.values(), *self._bootstrap]):
-            sender = self._sender(address)
-            try:
-                return self._decoded(*self._asked(sender))
-            except UnknownTopicOrPartition:
-                raise
-            except OSError as error:
-                host, port = address
-                failure = OSError(error.errno, f"{host}:{port}: {error.strerror or error}")
-            except ApiError as error:
-                failure = error
-            finally:
-                sender.close()
-        raise failure or MirrorFailed("no bootstrap address")
-
-    def _asked(self, sender: BlockingSender) -> tuple[MetadataResponse, int]:
-        """The response and its version."""
-        lowest, highest = sender.api_versions().get(ApiKey.METADATA, (0, -1))
-        version = min(highest, MetadataRequest.max_version)
-        if version < max(lowest, 4):
-            raise UnsupportedVersion(f"{sender}: Metadata up to version {highest}, expected 4 or more")
-        topics = [MetadataRequestTopic(name=self._topic)]
-        response = sender.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
-        assert isinstance(response, MetadataResponse)
-        return response, version
-
-    def _decoded(self, response: MetadataResponse, version: int) -> TopicMetadata:
-        if len(response.topics) != 1 or response.topics[0].name != self._topic:
+        """From the first broker that answers.  Raises OSError if none does, UnknownTopicOrPartition, ApiError."""
+        addresses = list(dict.fromkeys([*self._metadata.addresses.values(), *self._bootstrap]))
+        timeout_ms = self._request_timeout_ms
+        with AdminClient(addresses, client_id=_CLIENT_ID, timeout_ms=timeout_ms, time=self._time) as admin:
+            described = admin.describe_cluster([self._topic])
+        topic = described.topics.get(self._topic)
+        if topic is None:
             raise UnknownTopicOrPartition(f"topic {self._topic} is not in the metadata of the broker")
-        topic = response.topics[0]
-        if topic.error_code:
-            error = for_code(topic.error_code)
-            raise error(f"topic {self._topic!r} of the cluster: {error.__name__}")
-        topic_id = topic.topic_id if version >= 10 and topic.topic_id != ZERO_UUID else None
+        if not topic.partitions:  # it has just been created
+            raise LeaderNotAvailable(f"topic {self._topic} has no partitions yet")
         return TopicMetadata(
-            topic_id,
+            topic.topic_id,
             {
-                state.partition_index: PartitionLeader(state.leader_id, state.leader_epoch)
-                if state.leader_id >= 0
-                else None
-                for state in topic.partitions
+                number: PartitionLeader(partition.leader, partition.leader_epoch) if partition.leader >= 0 else None
+                for number, partition in topic.partitions.items()
             },
-            {broker.node_id: (broker.host, broker.port) for broker in response.brokers},
+            {node.broker_id: (node.host, node.port) for node in described.brokers.values()},
         )
 
 

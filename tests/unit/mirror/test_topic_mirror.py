@@ -1,5 +1,6 @@
 """TopicMirror: a topic of a running broker, copied batch by batch."""
 
+import socket
 import threading
 
 import pytest
@@ -14,6 +15,7 @@ from kcore.errors import (
     InconsistentTopicId,
     InvalidTopicException,
     KafkaStorageError,
+    LeaderNotAvailable,
     TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicOrPartition,
@@ -21,11 +23,12 @@ from kcore.errors import (
 )
 from kcore.log import meta_properties
 from kcore.mirror.topic_mirror import MirrorFailed, TopicMirror
+from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.security.acl import AclBinding, AclOperation, ResourceType
 from kcore.security.acl_authorizer import AclAuthorizer
-from kcore.server.handlers import fetch
+from kcore.server.handlers import fetch, metadata
 from kcore.tools.main import main
 from tests.unit.tools.command import contents
 
@@ -204,12 +207,40 @@ def test_a_topic_that_cannot_be_mirrored_is_an_error_with_the_reason(broker, tmp
         TopicMirror([("127.0.0.1", broker.port)], "orders", str(tmp_path / "member")).start()
 
 
+def test_a_mirror_needs_a_bootstrap_address(tmp_path):
+    with pytest.raises(ValueError, match="no bootstrap address"):
+        TopicMirror([], "orders", str(tmp_path / "copy"))
+
+
 def test_the_first_bootstrap_address_that_answers_is_enough(broker, tmp_path):
     produce(broker, 10)
     mirror = TopicMirror([("127.0.0.1", 1), ("127.0.0.1", broker.port)], "orders", str(tmp_path / "copy"))
     with mirror:
         mirror.wait_until_caught_up()
     assert_same(tmp_path)
+
+
+def test_a_bootstrap_broker_that_does_not_answer_holds_up_nothing(broker, tmp_path):
+    """Its timeout was waited for."""
+    produce(broker, 10)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        bootstrap = [silent.getsockname(), ("127.0.0.1", broker.port)]
+        mirror = TopicMirror(bootstrap, "orders", str(tmp_path / "copy"), request_timeout_ms=600_000)
+        with mirror:
+            mirror.wait_until_caught_up()
+    assert_same(tmp_path)
+
+
+def test_a_topic_without_partitions_yet_is_looked_up_again(broker, tmp_path, monkeypatch):
+    with mirror_of(broker, tmp_path / "copy") as mirror:
+        mirror.wait_until_caught_up()
+        monkeypatch.setattr(metadata.Handler, "handle", _answer_without_partitions)
+        assert mirror.refresh() == []
+
+
+def _answer_without_partitions(self, context, body):
+    topic = m.MetadataResponseTopic(error_code=LeaderNotAvailable.code, name="orders")
+    context.respond(m.MetadataResponse(topics=[topic]))
 
 
 DENIED_READ = AclBinding.deny("User:*", AclOperation.READ, ResourceType.TOPIC, "orders")
