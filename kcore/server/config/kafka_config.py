@@ -521,6 +521,8 @@ def _checked(levels: ConfigLevels) -> _Settings:
         raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
     if values["replica.fetch.wait.max.ms"] > values["replica.socket.timeout.ms"]:
         raise InvalidConfig("replica.fetch.wait.max.ms is greater than replica.socket.timeout.ms: fetches would fail")
+    if values["inter.broker.listener.name"] is not None and "security.inter.broker.protocol" in originals:
+        raise InvalidConfig("only one of inter.broker.listener.name and security.inter.broker.protocol may be set")
     check_listeners(values, is_cluster_member=levels.is_cluster_member)
     return settings
 

@@ -87,8 +87,8 @@ def inter_broker_listener_name(config: Settings) -> str:
     Source: KafkaConfig.interBrokerListenerName, Kafka 3.9; without a name that of security.inter.broker.protocol, which
     is always PLAINTEXT here.
     """
-    name: str = config["inter.broker.listener.name"] or SecurityProtocol.PLAINTEXT.name
-    return name.upper()
+    name: str | None = config["inter.broker.listener.name"]
+    return SecurityProtocol.PLAINTEXT.name if name is None else name.upper()
 
 
 def check_listeners(values: Settings, *, is_cluster_member: bool) -> None:

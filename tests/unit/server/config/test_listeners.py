@@ -117,6 +117,11 @@ def test_a_listener_named_in_lower_case_is_the_same_as_in_upper_case():
             TWO | {"inter.broker.listener.name": "INTERNAL", "advertised.listeners": "EXTERNAL://h:1"},
             "none of the advertised listeners: EXTERNAL",
         ),
+        ({"inter.broker.listener.name": ""}, "name= is none of the advertised listeners: PLAINTEXT"),
+        (
+            {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+            "only one of inter.broker.listener.name and security.inter.broker.protocol",
+        ),
     ],
 )  # fmt: skip
 def test_listeners_that_cannot_be_are_refused_at_once(settings, complaint):
