@@ -90,6 +90,18 @@ class MetadataSnapshot:
     def topics(self) -> list[TopicInfo]:
         return list(self._topics.values())
 
+    def partitions_gone(self, after: MetadataSnapshot) -> list[TopicPartition]:
+        """The partitions that are in this snapshot and not in a later one."""
+        if self._topics is after._topics:
+            return []
+        return [
+            TopicPartition(name, number)
+            for name, topic in self._topics.items()
+            if (later := after._topics.get(name)) is not topic
+            for number in topic.partitions
+            if later is None or number not in later.partitions
+        ]
+
     def topic_names(self) -> Collection[str]:
         return self._topics.keys()
 
@@ -140,6 +152,10 @@ class MetadataSnapshot:
         return self.with_topics((), without=[name])
 
 
+#: (the snapshot before an update, the one after it).
+MetadataObserver = Callable[[MetadataSnapshot, MetadataSnapshot], None]
+
+
 class MetadataCache:
     """snapshot: the current one, replaced whole.  Readers take no lock.
 
@@ -149,11 +165,29 @@ class MetadataCache:
     def __init__(self, cluster_id: str, controller_id: int) -> None:
         self.snapshot = MetadataSnapshot(cluster_id, controller_id)
         self._update_lock = threading.Lock()
+        self._observers: list[MetadataObserver] = []
+        #: (snapshot before, snapshot after) of the updates that the observers have not heard of.
+        self._unannounced: list[tuple[MetadataSnapshot, MetadataSnapshot]] = []
+
+    def add_observer(self, observer: MetadataObserver) -> None:
+        """From now on announce() calls observer(snapshot before, snapshot after) once for each update."""
+        self._observers.append(observer)
 
     def update(self, change: Callable[[MetadataSnapshot], MetadataSnapshot]) -> None:
-        """Put change(snapshot) in the place of the snapshot.  One update at a time."""
+        """Put change(snapshot) in the place of the snapshot.  One update at a time.  announce() is to follow."""
         with self._update_lock:
-            self.snapshot = change(self.snapshot)
+            before, self.snapshot = self.snapshot, change(self.snapshot)
+            if self._observers:
+                self._unannounced.append((before, self.snapshot))
+
+    def announce(self) -> None:
+        """Call the observers.  Apart from update(), which runs under locks of its callers: an observer may write to
+        logs and answer requests."""
+        with self._update_lock:
+            updates, self._unannounced = self._unannounced, []
+        for before, after in updates:
+            for observer in self._observers:
+                observer(before, after)
 
     def topic(self, name: str) -> TopicInfo | None:
         return self.snapshot.topic(name)

@@ -19,6 +19,7 @@ from kcore.common.metrics import MetricName
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.coordinators import Coordinators
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
@@ -230,6 +231,8 @@ class Broker:
         self._leadership = LeadershipCertainty(self.store)
         is_certain = self._leadership if self._is_member else lambda: True
         self.group_coordinator = group_coordinator_of(group_config, self.replica_manager, background, is_certain)
+        self.coordinators = Coordinators({topic_names.GROUP_METADATA_TOPIC: self.group_coordinator})
+        self._observe_metadata()
         self.group_coordinator.startup()
         self._parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
@@ -339,9 +342,6 @@ class Broker:
         RuntimeError unless the broker runs."""
         with self._serving():
             deleted = self.admin_manager.delete_topic(string("name", name))
-            self.group_coordinator.handle_deleted_partitions(
-                [TopicPartition(name, number) for number in deleted.partitions]
-            )
             self.admin_manager.wait_for(name, is_gone(deleted))
 
     def produce(
@@ -573,6 +573,12 @@ class Broker:
         self._parts.callback(self.replica_manager.shutdown)
         return adoption
 
+    def _observe_metadata(self) -> None:
+        observe, coordinators, admin = self.metadata_cache.add_observer, self.coordinators, self.admin_manager
+        # In this order: who waits for a deletion is answered when no group has offsets of the topic any more.
+        observe(lambda before, after: coordinators.partitions_deleted(before.partitions_gone(after)))
+        observe(lambda before, after: admin.metadata_changed())
+
     def _start_failure_handler(self) -> None:
         parts, log_manager = self._parts, self._log_manager  # another start makes others
         handler = LogDirFailureHandler(
@@ -598,7 +604,7 @@ class Broker:
         info = advertised(self.broker_id, self.config, self._bound_listeners)
         self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
         controller = self.local_controller
-        controller.on_leadership = self._on_leadership
+        controller.on_leadership = self.coordinators.on_election
         controller.on_config_change = self._log_manager.reconfigure_topic
         foreign_producer_id = controller.load_topics(adoption, unclean)
         if foreign_producer_id >= 0:
@@ -633,8 +639,7 @@ class Broker:
             metadata_cache=self.metadata_cache,
             replica_manager=self.replica_manager,
             log_manager=self._log_manager,
-            group_coordinator=self.group_coordinator,
-            admin_manager=self.admin_manager,
+            coordinators=self.coordinators,
             stored_topic_configs=stored_topic_configs,
             leadership=self._leadership,
         )
@@ -731,7 +736,7 @@ class Broker:
         log_manager.handle_log_dir_failure(log_dir)
         lost = self.replica_manager.handle_log_dir_failure(log_dir)
         if lost:  # before there are partitions, there is no coordinator
-            self.group_coordinator.handle_lost_partitions(lost)
+            self.coordinators.partitions_lost(lost)
         if self._is_member:
             self.cluster_member.log_dir_failed()
         error = log_manager.log_dir_failure_channel.failure(log_dir)
@@ -745,9 +750,5 @@ class Broker:
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
 
     def _handle_given_up_partition(self, topic_partition: TopicPartition) -> None:
-        self.group_coordinator.handle_lost_partitions([topic_partition])
+        self.coordinators.partitions_lost([topic_partition])
         self.cluster_member.log_dir_failed()
-
-    def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
-            self.group_coordinator.on_election(topic_partition.partition, leader_epoch)

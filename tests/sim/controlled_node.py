@@ -17,6 +17,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker
 from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnResult
 from kcore.controller.partition_reassignment import Targets
+from kcore.coordinator.coordinators import Coordinators
 from kcore.errors import ApiError
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint
@@ -192,10 +193,7 @@ class ControlledNode(Node):
             metadata_cache=self.metadata_cache,
             replica_manager=self.replica_manager,
             log_manager=self.log_manager,
-            group_coordinator=SimpleNamespace(
-                handle_deleted_partitions=lambda partitions: None, handle_lost_partitions=lambda partitions: None
-            ),
-            admin_manager=SimpleNamespace(metadata_changed=lambda: None),
+            coordinators=Coordinators({}),
             stored_topic_configs=self._stored_topic_configs,
             leadership=LeadershipCertainty(session),
             controller_wait_ms=0,  # a step does not wait

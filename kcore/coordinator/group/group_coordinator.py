@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
-from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_admin import GroupAdmin
 from kcore.coordinator.group.group_config import GroupConfig
@@ -723,16 +722,9 @@ class GroupCoordinator:
         """(error code of the group, committed offsets); None asks for all partitions that have one."""
         return self.manager.get_offsets(group_id, topic_partitions, require_stable)
 
-    def handle_lost_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Partitions, of any topic, that this broker no longer has, whoever leads them: forget the groups in them."""
-        for topic, partition in topic_partitions:
-            if topic == GROUP_METADATA_TOPIC:
-                self.on_resignation(partition)
-
-    def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are gone for good: so are all groups' offsets for them, and the groups that were kept in them."""
+    def partitions_deleted(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Partitions are gone for good, and so are all groups' offsets for them."""
         gone = frozenset(topic_partitions)
-        self.handle_lost_partitions(gone)
         for group in self.manager.groups():
             self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
 

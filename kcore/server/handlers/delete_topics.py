@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 from uuid import UUID
 
-from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
     NONE,
     ApiError,
@@ -45,7 +45,6 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
-        self._group_coordinator = services.group_coordinator
         self._config = services.config
         self._auth = services.auth
 
@@ -125,9 +124,6 @@ class Handler:
             return DeletableTopicResult(
                 name=name, topic_id=topic_id, error_code=code_of(error), error_message=str(error)
             )
-        self._group_coordinator.handle_deleted_partitions(
-            [TopicPartition(topic.name, number) for number in topic.partitions]
-        )
         deleted[topic.name] = is_gone(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=NONE)
 

@@ -17,10 +17,9 @@ from uuid import UUID
 from kcore.common.scheduler import Scheduler
 from kcore.common.text import some_of
 from kcore.common.time import Time
-from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.alter_partition import IsrChanges
-from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.coordinators import Coordinators
 from kcore.errors import (
     ApiError,
     FencedLeaderEpoch,
@@ -53,7 +52,6 @@ from kcore.server.member.log_dir_notifications import LogDirNotifications
 from kcore.server.member.lost_records import CONTROLLER_WAIT_MS, IsrDeparture
 from kcore.server.member.offline_replicas import OfflineReplicas, is_assigned
 from kcore.server.member.postponed_updates import PostponedUpdates
-from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.partition_admin import PartitionAdmin
 
 logger = logging.getLogger(__name__)
@@ -112,8 +110,7 @@ class ClusterMember:
         metadata_cache: MetadataCache,
         replica_manager: ReplicaManager,
         log_manager: LogManager,
-        group_coordinator: GroupCoordinator,
-        admin_manager: AdminManager,
+        coordinators: Coordinators,
         stored_topic_configs: StoredTopicConfigs,
         leadership: LeadershipCertainty,
         registration_timeout_ms: float | None = None,
@@ -135,8 +132,7 @@ class ClusterMember:
         self._cache = metadata_cache
         self._replica_manager = replica_manager
         self._log_manager = log_manager
-        self._group_coordinator = group_coordinator
-        self._admin = admin_manager
+        self._coordinators = coordinators
         self._configs = stored_topic_configs
         self._late_deletions = LateDeletions(broker_id, store, log_manager, metadata_cache)
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
@@ -376,10 +372,7 @@ class ClusterMember:
         for name in gone:
             if self._cache.topic(name) is None:
                 self._configs.remove(name)
-        self._group_coordinator.handle_deleted_partitions(
-            [TopicPartition(name, number) for name, topic in gone.items() for number in topic.partitions]
-        )
-        self._admin.metadata_changed()
+        self._cache.announce()
 
     def log_dir_failed(self) -> None:
         """Have the controller find other leaders for the partitions of a data directory that has failed (RM-29).
@@ -406,7 +399,9 @@ class ClusterMember:
         self._configs.load_topics(names, {update.topic_partition.topic for update in updates if update.is_new})
         topic_ids = {update.topic_partition: update.topic_id for update in updates}
         unread = self._set_deleted_topics_aside(topic_ids, controller_epoch)
-        results = self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
+        results = self._replica_manager.become_leader_or_follower(
+            updates, controller_epoch, self._coordinators.leadership_changed
+        )
         for update in updates:
             if isinstance(results[update.topic_partition], KafkaStorageError):
                 self._note_offline(update)
@@ -467,7 +462,7 @@ class ClusterMember:
                     stored_id or "none",
                 )
         if deleted:
-            self._group_coordinator.handle_lost_partitions(self._replica_manager.set_aside(deleted, controller_epoch))
+            self._coordinators.partitions_lost(self._replica_manager.set_aside(deleted, controller_epoch))
         return unread
 
     def _stored_topic_id(self, name: str) -> UUID | None:
@@ -488,19 +483,10 @@ class ClusterMember:
         log = self._log_manager.get_log(topic_partition)
         return log is not None and log.topic_id is not None and topic_id not in (None, ZERO_UUID, log.topic_id)
 
-    def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
-        """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""
-        for partition in new_leaders:
-            if partition.topic_partition.topic == GROUP_METADATA_TOPIC:
-                self._group_coordinator.on_election(partition.topic_partition.partition, partition.leader_epoch)
-        for partition in new_followers:
-            if partition.topic_partition.topic == GROUP_METADATA_TOPIC:
-                self._group_coordinator.on_resignation(partition.topic_partition.partition, partition.leader_epoch)
-
     def stop_replicas(
         self, stops: Sequence[StopReplica], controller_epoch: int
     ) -> dict[TopicPartition, ApiError | None]:
-        """ReplicaManager.stop_replicas(), and the coordinator of a partition that is stopped lets its groups go.
+        """ReplicaManager.stop_replicas(), and the coordinator of a partition that is stopped resigns.
 
         A reassignment takes a leader's replica away with this alone: LeaderAndIsr goes to the replicas that stay.
         After an order of an older epoch alone it leads on; a partition that is offline, or whose log cannot be deleted,
@@ -516,10 +502,10 @@ class ClusterMember:
             )
         self._postponed.remove(tp for tp, error in results.items() if error is None)
         for stop in stops:
-            (topic, partition), error = stop.topic_partition, results[stop.topic_partition]
-            if topic == GROUP_METADATA_TOPIC and not isinstance(error, FencedLeaderEpoch):
+            error = results[stop.topic_partition]
+            if not isinstance(error, FencedLeaderEpoch):
                 has_epoch = error is None and stop.leader_epoch >= 0
-                self._group_coordinator.on_resignation(partition, stop.leader_epoch if has_epoch else None)
+                self._coordinators.on_resignation(stop.topic_partition, stop.leader_epoch if has_epoch else None)
         return results | late
 
     def update_metadata(
@@ -561,23 +547,14 @@ class ClusterMember:
             ),
             unassigned,
         )
-        for topic, partition in resigned:
-            if topic == GROUP_METADATA_TOPIC:
-                self._group_coordinator.on_resignation(partition, unassigned[TopicPartition(topic, partition)])
+        for topic_partition in resigned:
+            self._coordinators.on_resignation(topic_partition, unassigned[topic_partition])
         for name in gone:
             self._configs.remove(name)
         if not {broker.node_id for broker in brokers}.issuperset(before.broker_ids()):
             self._replica_manager.increment_high_watermarks()
-        deleted = [
-            TopicPartition(name, number)
-            for name, (_, partitions) in topics.items()
-            for number, info in partitions.items()
-            if info is None and before.contains(TopicPartition(name, number))
-        ]
-        if deleted:
-            self._group_coordinator.handle_deleted_partitions(deleted)
         self._has_metadata.set()
-        self._admin.metadata_changed()
+        self._cache.announce()
 
 
 def changed_topics(

@@ -212,6 +212,7 @@ class LocalController:
             self._cache.update(lambda snapshot: snapshot.without_topic(name))
             stops = [StopReplica(TopicPartition(name, number), delete=True) for number in sorted(topic.partitions)]
             results = self._replica_manager.stop_replicas(stops, CONTROLLER_EPOCH)
+            self._cache.announce()
             error = next((error for error in results.values() if error is not None), None)
             if error is not None:
                 raise error
@@ -293,6 +294,7 @@ class LocalController:
         for update in updates:
             if results[update.topic_partition] is None:
                 self.on_leadership(update.topic_partition, update.leader_epoch)
+        self._cache.announce()
 
     def _note_offline(self, results: Mapping[TopicPartition, ApiError | None], is_new: bool) -> None:
         """A partition that cannot be opened is offline; the others are served."""

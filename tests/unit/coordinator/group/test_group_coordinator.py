@@ -7,6 +7,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 
@@ -614,14 +615,16 @@ def test_concurrent_commits_end_with_the_last_one_in_the_log(harness):
 def test_deleted_partitions_take_the_offsets_of_all_groups_along(harness):
     for group_id in ("g", "h"):
         harness.commit({("t", 0): 1, ("u", 0): 2}, group_id=group_id)
-    harness.coordinator.handle_deleted_partitions([TopicPartition("t", 0)])
+    harness.coordinator.partitions_deleted([TopicPartition("t", 0)])
     assert harness.committed("g") == harness.committed("h") == {("u", 0): 2}
 
 
 def test_groups_are_gone_with_the_partition_of_the_offsets_topic_that_kept_them(harness):
     harness.commit({("t", 0): 1})
     kept_in = harness.coordinator.partition_for("g")
-    harness.coordinator.handle_deleted_partitions([TopicPartition("__consumer_offsets", kept_in)])
+    Coordinators({"__consumer_offsets": harness.coordinator}).partitions_deleted(
+        [TopicPartition("__consumer_offsets", kept_in)]
+    )
     assert harness.group() is None
     assert harness.commit({("t", 0): 2}).result == {("t", 0): errors.NotCoordinator.code}
 
