@@ -15,6 +15,9 @@ class Coordinator(Protocol):
     on_election() and on_resignation() are called in the order of the changes, and must not wait for a disk.
     """
 
+    def partition_for(self, key: str) -> int:
+        """The partition of its topic that has what is kept of a key, as the id of a group."""
+
     def on_election(self, partition: int, epoch: int) -> None:
         """This broker leads the partition since this leader epoch: load what is in it (API-04)."""
 
@@ -31,6 +34,10 @@ class Coordinators:
 
     def __init__(self, by_topic: Mapping[str, Coordinator]) -> None:
         self._by_topic = by_topic
+
+    def partition_for(self, topic: str, key: str) -> int:
+        """Of an internal topic that has a coordinator."""
+        return self._by_topic[topic].partition_for(key)
 
     def leadership_changed(self, new_leaders: Iterable[Partition], new_followers: Iterable[Partition]) -> None:
         """A LeadershipCallback of ReplicaManager."""

@@ -673,6 +673,7 @@ class Broker:
                 background.time,
                 self.metadata_cache,
                 self.replica_manager,
+                self.coordinators,
                 self.group_coordinator,
                 self.admin_manager,
                 producer_ids,

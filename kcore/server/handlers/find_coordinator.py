@@ -1,27 +1,25 @@
-"""FindCoordinator (10): who coordinates a group.  Makes __consumer_offsets when it is first needed."""
+"""FindCoordinator (10): who coordinates a group.  Makes the coordinator's topic when it is first needed."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import NamedTuple
 
-from kcore.common import topic_names
 from kcore.errors import (
     NONE,
     CoordinatorNotAvailable,
-    GroupAuthorizationFailed,
     InvalidRequest,
     LeaderNotAvailable,
     TransactionalIdAuthorizationFailed,
 )
 from kcore.metadata.metadata_cache import Endpoint
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kcore.security.acl import AclOperation, ResourceType
+from kcore.security.acl import AclOperation
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
+from kcore.server.topics.coordinator_types import COORDINATOR_TYPES, TRANSACTION
 
-_GROUP, _TRANSACTION = 0, 1
 _NOBODY, _NOWHERE = -1, Endpoint("", -1)
 
 
@@ -36,11 +34,12 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
-        self._group_coordinator = services.group_coordinator
+        self._coordinators = services.coordinators
         self._auth = services.auth
 
     def runs_on(self, context: RequestContext, body: FindCoordinatorRequest) -> RunsOn:
-        creates = body.key_type == _GROUP and self._cache.topic(topic_names.GROUP_METADATA_TOPIC) is None
+        kind = COORDINATOR_TYPES.get(body.key_type)
+        creates = kind is not None and self._cache.topic(kind.topic) is None
         return RunsOn.TOPIC_CHANGES if creates else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
@@ -74,23 +73,24 @@ class Handler:
         )
 
     def _find(self, key_type: int, key: str, context: RequestContext) -> _Found:
-        if key_type == _TRANSACTION:
+        kind = COORDINATOR_TYPES.get(key_type)
+        if kind is None and key_type == TRANSACTION:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
             return _Found(
                 TransactionalIdAuthorizationFailed.code,
                 "This broker has no transaction coordinator; idempotent producers work.",
             )
-        if key_type != _GROUP:
+        if kind is None:
             return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.")
-        if not self._auth.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, key):
-            return _Found(GroupAuthorizationFailed.code, "Group authorization failed.")
-        topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
+        if not self._auth.authorize(context, AclOperation.DESCRIBE, kind.resource_type, key):
+            return _Found(kind.authorization_error.code, str(kind.authorization_error))
+        topic = self._cache.topic(kind.topic)
         if topic is None:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
             with suppress(LeaderNotAvailable):  # the store cannot be reached
-                self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
-            topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
-        info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
+                self._admin.auto_create_topic(kind.topic)
+            topic = self._cache.topic(kind.topic)
+        info = topic.partitions.get(self._coordinators.partition_for(kind.topic, key)) if topic is not None else None
         endpoint = self._cache.snapshot.endpoint(info.leader, context.listener_name) if info is not None else None
         if info is None or endpoint is None:
             return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.member_metadata import JoinGroupResult
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
-from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
-        self._admin = services.admin_manager
+        self.runs_on = group_writes_run_on(services.admin_manager)
         self._group_coordinator = services.group_coordinator
-
-    def runs_on(self, context: RequestContext, body: JoinGroupRequest) -> RunsOn:
-        # What it writes may be synced.
-        return RunsOn.POOL if self._admin.flushes_on_append(GROUP_METADATA_TOPIC) else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: JoinGroupRequest) -> None:
         version = context.api_version

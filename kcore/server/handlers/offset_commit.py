@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.errors import TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
@@ -13,22 +12,18 @@ from kcore.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
-from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
-        self._admin = services.admin_manager
+        self.runs_on = group_writes_run_on(services.admin_manager)
         self._group_coordinator = services.group_coordinator
         self._time = services.time
         self._auth = services.auth
-
-    def runs_on(self, context: RequestContext, body: OffsetCommitRequest) -> RunsOn:
-        # What it writes may be synced.
-        return RunsOn.POOL if self._admin.flushes_on_append(GROUP_METADATA_TOPIC) else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
         cache = self._cache.snapshot

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kcore.common.time import Time
+    from kcore.coordinator.coordinators import Coordinators
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.protocol.schema import Message
@@ -52,6 +53,7 @@ class Services:
     time: Time
     metadata_cache: MetadataCache
     replica_manager: ReplicaManager
+    coordinators: Coordinators
     group_coordinator: GroupCoordinator
     admin_manager: AdminManager
     producer_ids: ProducerIdManager

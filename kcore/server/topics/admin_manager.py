@@ -41,6 +41,7 @@ from kcore.purgatory.timer import Timer
 from kcore.server.config.config_changes import ConfigOperation, topic_config_changes
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.topic_configs import TopicConfigs
+from kcore.server.topics.coordinator_types import coordinator_type_of, is_auto_created
 from kcore.server.topics.replica_assignment import assign_replicas_to_brokers
 from kcore.server.topics.topic_changes import DelayedTopicChange, IsDone, TopicChanges
 
@@ -52,7 +53,6 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 #: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
 WAIT_MS = 30_000
 _ANY_TOPIC = "any topic"
-_NEVER_AUTO_CREATED = (topic_names.TRANSACTION_STATE_TOPIC, topic_names.CLUSTER_METADATA_TOPIC)
 #: Topics of which is remembered why they could not be created automatically.
 _MAX_REFUSALS = 1000
 
@@ -165,10 +165,11 @@ class AdminManager:
 
     def num_auto_created(self, name: str) -> int:
         """How many partitions auto_create_topic() would give a topic, at most."""
-        if name == topic_names.GROUP_METADATA_TOPIC:
-            num_partitions: int = self._config["offsets.topic.num.partitions"]
+        kind = coordinator_type_of(name)
+        if kind is not None:
+            num_partitions: int = self._config[kind.num_partitions]
             return num_partitions
-        return 0 if name in _NEVER_AUTO_CREATED else self.num_created(-1, 0)
+        return self.num_created(-1, 0) if is_auto_created(name) else 0
 
     def num_added(self, name: str, count: int) -> int:
         """How many partitions a topic that grows to `count` would get, at most."""
@@ -246,22 +247,15 @@ class AdminManager:
         Any broker of a cluster does this, not only the controller.  Raises InvalidTopicException, LeaderNotAvailable
         if the store cannot be reached.
         """
+        if not is_auto_created(name):
+            return False
+        kind, config = coordinator_type_of(name), self._config
         try:
-            if name == topic_names.GROUP_METADATA_TOPIC:
-                self._create_topic(
-                    name,
-                    self._config["offsets.topic.num.partitions"],
-                    self._config["offsets.topic.replication.factor"],
-                    configs={
-                        "cleanup.policy": "compact",
-                        "compression.type": "producer",
-                        "segment.bytes": str(self._config["offsets.topic.segment.bytes"]),
-                    },
-                )
-            elif name in _NEVER_AUTO_CREATED:
-                return False
-            else:
+            if kind is None:
                 self._create_topic(name)
+            else:
+                num_partitions, factor = config[kind.num_partitions], config[kind.replication_factor]
+                self._create_topic(name, num_partitions, factor, configs=kind.topic_configs(config))
         except TopicAlreadyExists:
             pass  # another request was faster
         except InvalidReplicationFactor as error:

@@ -1,0 +1,72 @@
+"""The table of coordinators: what a second one needs for its topic and for FindCoordinator is a row, and itself."""
+
+from types import SimpleNamespace
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.coordinator.coordinators import Coordinators
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.security.acl import ResourceType
+from kcore.server import broker as broker_module
+from kcore.server.topics.coordinator_types import (
+    COORDINATOR_TYPES,
+    TRANSACTION,
+    CoordinatorType,
+    is_auto_created,
+)
+from tests.unit.server.client import Client
+
+TOPIC = "__transaction_state"
+
+
+@pytest.fixture
+def with_transactions(monkeypatch):
+    """What a broker calls of a coordinator of transactions."""
+    calls = []
+    coordinator = SimpleNamespace(
+        partition_for=len,
+        on_election=lambda partition, epoch: calls.append((partition, epoch)),
+        partitions_deleted=lambda partitions: None,
+    )
+    kind = CoordinatorType(
+        TOPIC,
+        "offsets.topic.num.partitions",
+        "offsets.topic.replication.factor",
+        {"cleanup.policy": "compact"},
+        {"segment.bytes": "offsets.topic.segment.bytes"},
+        ResourceType.TRANSACTIONAL_ID,
+        errors.TransactionalIdAuthorizationFailed("Transactional Id authorization failed."),
+    )
+    monkeypatch.setitem(COORDINATOR_TYPES, TRANSACTION, kind)
+    monkeypatch.setattr(broker_module, "Coordinators", lambda by_topic: Coordinators({**by_topic, TOPIC: coordinator}))
+    return calls
+
+
+def test_the_topic_of_another_coordinator_is_made_when_a_client_looks_for_it(with_transactions):
+    with kcore.Broker(offsets_topic_num_partitions=3, offsets_topic_segment_bytes=1 << 16) as broker:
+        with Client(broker) as client:
+            assert client.ask(FindCoordinatorRequest(key="id", key_type=TRANSACTION), 1).error_code == errors.NONE
+            # len() of the key, of three partitions.
+            beyond = client.ask(FindCoordinatorRequest(key="ids", key_type=TRANSACTION), 1)
+            assert beyond.error_code == errors.CoordinatorNotAvailable.code
+        assert broker.metadata_cache.topic_names() == [TOPIC]
+        assert broker.admin_manager.topic_config(TOPIC) == {"cleanup.policy": "compact", "segment.bytes": "65536"}
+        assert broker.admin_manager.num_auto_created(TOPIC) == 3
+    assert sorted(with_transactions) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_an_internal_topic_without_a_coordinator_is_not_made_automatically():
+    assert [is_auto_created(name) for name in ("t", "__consumer_offsets", TOPIC, "__cluster_metadata")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_key_type_without_a_coordinator_is_refused():
+    with kcore.Broker() as broker, Client(broker) as client:
+        assert client.ask(FindCoordinatorRequest(key="s", key_type=2), 1).error_code == errors.InvalidRequest.code
+        assert broker.metadata_cache.topic_names() == []
