@@ -27,6 +27,7 @@ from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache
+from kcore.metadata.producer_ids import ProducerIdManager
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
@@ -64,7 +65,6 @@ from kcore.server.requests.request_handler_pool import RequestHandlerPool
 from kcore.server.requests.services import Services
 from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.local_controller import LocalController
-from kcore.server.topics.producer_ids import ProducerIdManager
 from kcore.server.topics.topic_adoption import TopicAdoption
 from kcore.server.topics.topic_changes import TopicChanges, has_partitions, is_gone
 

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-
 from kcore.errors import (
+    ApiError,
     ClusterAuthorizationFailed,
-    CoordinatorLoadInProgress,
     InvalidRequest,
     TransactionalIdAuthorizationFailed,
 )
-from kcore.metadata.api_errors import api_error
-from kcore.metadata.store import StoreError
-from kcore.metadata.store_errors import RepeatedError
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-
-logger = logging.getLogger(__name__)
 
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 
@@ -30,7 +23,6 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids
         self._auth = services.auth
-        self._store_error = RepeatedError()
 
     def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
         if body.transactional_id == "" or (body.producer_id == NO_PRODUCER_ID) != (
@@ -46,16 +38,9 @@ class Handler:
             # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch has no effect.
             try:
                 producer_id = self._producer_ids.generate_producer_id()
-            except StoreError as error:
-                if self._store_error.is_new(error):  # producers try again every 100 ms
-                    logger.warning("producers get no id: the metadata store: %s", error)
-                answer = api_error(error)
-                # Retriable, as in Kafka: with UNKNOWN_SERVER_ERROR, and REQUEST_TIMED_OUT, a producer gives up.
-                code = CoordinatorLoadInProgress.code if answer.retriable else answer.code
-                context.respond(self.error_response(body, code, context.api_version))
+            except ApiError as error:
+                context.respond(self.error_response(body, error.code, context.api_version))
                 return
-            if self._store_error.is_over():
-                logger.info("producers get ids again")
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     def _may_write_idempotently(self, context: RequestContext) -> bool:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.coordinators import Coordinators
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.metadata.metadata_cache import MetadataCache
+    from kcore.metadata.producer_ids import ProducerIdManager
     from kcore.protocol.schema import Message
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.config.kafka_config import KafkaConfig
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from kcore.server.requests.request_context import RequestContext
     from kcore.server.requests.request_handler_pool import RequestHandlerPool, RunsOn
     from kcore.server.topics.admin_manager import AdminManager
-    from kcore.server.topics.producer_ids import ProducerIdManager
 
 
 class Handler(Protocol):

@@ -12,6 +12,7 @@ import pytest
 import kcore
 from kcore.common.time import MockTime
 from kcore.errors import InvalidTopicException
+from kcore.metadata.producer_ids import ProducerIdManager
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
@@ -35,7 +36,6 @@ from kcore.server.quotas.stored_client_quotas import QuotaChange
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.topics.local_controller import LocalController
-from kcore.server.topics.producer_ids import ProducerIdManager
 from tests.unit.server.client import Client
 
 TOPIC, BROKER = 2, 4

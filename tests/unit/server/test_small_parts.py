@@ -1,6 +1,5 @@
-"""Topic names, meta.properties, the metadata cache, producer ids."""
+"""Topic names, meta.properties, the metadata cache."""
 
-import contextlib
 import threading
 from types import SimpleNamespace
 from uuid import UUID
@@ -11,7 +10,6 @@ from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import CorruptFile, InvalidTopicException
 from kcore.log import meta_properties
-from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.metadata_cache import (
     BrokerInfo,
     Endpoint,
@@ -23,7 +21,6 @@ from kcore.metadata.metadata_cache import (
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.server.handlers import metadata
 from kcore.server.requests.auth_helper import AuthHelper
-from kcore.server.topics.producer_ids import BLOCK_SIZE, ProducerIdManager
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
@@ -147,40 +144,3 @@ def test_a_metadata_answer_is_of_one_snapshot(topics):
     (topic,) = answer.topics
     assert topic.topic_id == UUID(int=n)
     assert (topic.partitions[0].leader_id, topic.partitions[0].offline_replicas) == (n, [])
-
-
-def test_producer_ids_have_no_gaps_while_the_broker_runs_and_cost_a_write_per_block(tmp_path):
-    with contextlib.closing(EmbeddedStore(str(tmp_path / "db"))) as store:
-        writes = []
-        update = store.update
-        store.update = lambda *args: writes.append(args) or update(*args)
-        manager = ProducerIdManager(1, store)
-        assert [manager.generate_producer_id() for _ in range(2 * BLOCK_SIZE)] == list(range(2 * BLOCK_SIZE))
-        assert len(writes) == 2
-        assert manager.generate_producer_id() == 2 * BLOCK_SIZE
-
-
-def test_producer_ids_are_never_assigned_twice_not_even_after_a_restart(tmp_path):
-    path = str(tmp_path / "db")
-    store = EmbeddedStore(path)
-    manager = ProducerIdManager(1, store)
-    producer_ids = []
-
-    def take():
-        producer_ids.extend(manager.generate_producer_id() for _ in range(600))
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    store.close()
-    store = EmbeddedStore(path)
-    producer_ids.append(ProducerIdManager(1, store).generate_producer_id())
-    assert len(set(producer_ids)) == len(producer_ids)
-    assert max(producer_ids) == producer_ids[-1] == 3 * BLOCK_SIZE
-    other = ProducerIdManager(2, store)
-    other.reserve_up_to(123_456)
-    other.reserve_up_to(5)
-    assert other.generate_producer_id() == 123_457
-    store.close()

@@ -69,7 +69,7 @@ def test_without_the_store_an_idempotent_producer_is_to_ask_for_its_id_again(awa
         away.store.reconnect()
         with caplog.at_level(logging.INFO):
             assert client.ask(request, 4).error_code == 0
-    records = [record for record in caplog.records if record.name.endswith("init_producer_id")]
+    records = [record for record in caplog.records if record.name.endswith("producer_ids")]
     assert [record.levelname for record in records] == ["WARNING", "INFO"]
     assert not [record for record in caplog.records if record.exc_info]
 
