@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.coordinator.group.group_config import GroupConfig
-from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState, OffsetAndMetadata
+from kcore.coordinator.group.group_load import GroupLoad
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
 from kcore.coordinator.group.group_records import (
-    GroupMetadataKey,
     GroupMetadataValue,
     MemberValue,
-    OffsetCommitKey,
     group_metadata_key,
     group_metadata_value,
     offset_commit_key,
     offset_commit_value,
-    read_group_metadata_value,
-    read_key,
-    read_offset_commit_value,
 )
-from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import (
     NONE,
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
-    CorruptMessage,
     InvalidCommitOffsetSize,
     InvalidFetchSize,
     InvalidGroupId,
@@ -51,9 +44,6 @@ from kcore.errors import (
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
 )
-from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
-from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_batch import RecordBatch
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
@@ -83,19 +73,9 @@ class OffsetFetchResult(NamedTuple):
     error_code: int = NONE
 
 
-class _Loaded:
-    """The state read so far from one partition of the offsets topic."""
-
-    def __init__(self) -> None:
-        self.groups: dict[str, GroupMetadataValue] = {}
-        self.offsets: dict[OffsetCommitKey, CommittedOffset] = {}
-        #: By producer id: commits inside a transaction whose end has not been read yet.
-        self.open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
-
-
 class GroupMetadataManager:
-    """Thread-safe.  A partition of the offsets topic is loading, then owned, until it is removed; groups live in one
-    dict for all partitions.  Order of locks: a group's, then the partition lock; appends happen under neither.
+    """Thread-safe.  Groups live in one dict for all partitions of the offsets topic.  Order of locks: a group's, then
+    that of the partitions; appends happen under neither.
     Source: GroupMetadataManager, Kafka 3.9.
     """
 
@@ -109,21 +89,26 @@ class GroupMetadataManager:
         is_certain: Callable[[], bool],
     ) -> None:
         self._config = config
-        self._replica_manager = replica_manager
         self._scheduler = scheduler
-        self._disk_scheduler = disk_scheduler
+        #: Of the offsets topic: which this broker coordinates.
+        self.partitions = CoordinatorPartitions(
+            GROUP_METADATA_TOPIC,
+            config.offsets_topic_num_partitions,
+            replica_manager,
+            disk_scheduler,
+            time,
+            append_timeout_ms=config.offsets_commit_timeout_ms,
+            load_buffer_size=config.offsets_load_buffer_size,
+        )
+        #: The partition of the offsets topic that holds a group's records.
+        self.partition_for = self.partitions.partition_for
         #: Whether no other broker can coordinate the same groups by now.
         self.is_certain = is_certain
         self._time = time
         self._groups: dict[str, GroupMetadata] = {}
-        self._partition_lock = threading.Lock()
-        #: Partition -> coordinator epoch (the leader epoch of the offsets partition).
-        self._loading: dict[int, int] = {}
-        self._owned: dict[int, int] = {}
         self._expiration_task: ScheduledTask | None = None
         #: From startup() to shutdown().
         self.is_active = False
-        self.partition_for = lru_cache(maxsize=10_000)(self._partition_for)
 
     def startup(self) -> None:
         interval_ms = self._config.offsets_retention_check_interval_ms
@@ -137,15 +122,11 @@ class GroupMetadataManager:
         if self._expiration_task is not None:
             self._expiration_task.cancel()
 
-    def _partition_for(self, group_id: str) -> int:
-        """The partition of the offsets topic that holds a group's records."""
-        return java_abs(java_string_hash(group_id)) % self._config.offsets_topic_num_partitions
-
     def is_group_local(self, group_id: str) -> bool:
-        return self.partition_for(group_id) in self._owned
+        return self.partition_for(group_id) in self.partitions.owned
 
     def is_group_loading(self, group_id: str) -> bool:
-        return self.partition_for(group_id) in self._loading
+        return self.partition_for(group_id) in self.partitions.loading
 
     def validate_group_status(self, group_id: str, empty_id_allowed: bool = False) -> int:
         """NONE if this coordinator is responsible for the group and has loaded it; else the error code to answer."""
@@ -161,7 +142,7 @@ class GroupMetadataManager:
 
     @property
     def is_loading(self) -> bool:
-        return bool(self._loading)
+        return bool(self.partitions.loading)
 
     def groups(self) -> list[GroupMetadata]:
         return list(self._groups.values())
@@ -178,7 +159,7 @@ class GroupMetadataManager:
         partition moves away.  It may move after that: whoever then takes the group's lock looks at is_unloaded, or
         refuses a Dead group with an error that makes the client look for the coordinator again.
         """
-        with self._partition_lock:
+        with self.partitions.lock:
             error_code = self.validate_group_status(group_id, empty_id_allowed)
             if error_code:
                 return error_code, None
@@ -188,7 +169,7 @@ class GroupMetadataManager:
             return NONE, group
 
     def remove_group(self, group: GroupMetadata) -> None:
-        with self._partition_lock:
+        with self.partitions.lock:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
 
@@ -299,19 +280,8 @@ class GroupMetadataManager:
     def _append_after_unlock(
         self, group: GroupMetadata, batch: bytearray, appended: Callable[[ProducePartitionStatus], None]
     ) -> None:
-        topic_partition = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group.group_id))
-
-        def append() -> None:
-            self._replica_manager.append_records(
-                self._config.offsets_commit_timeout_ms,
-                -1,
-                True,
-                AppendOrigin.COORDINATOR,
-                {topic_partition: batch},
-                lambda statuses: appended(statuses[topic_partition]),
-            )
-
-        group.after_unlock(append)
+        partition = self.partition_for(group.group_id)
+        group.after_unlock(lambda: self.partitions.append(partition, batch, appended))
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
@@ -403,212 +373,27 @@ class GroupMetadataManager:
     def load_partition(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
         """Begin to coordinate the groups of a partition that this broker leads since epoch.
 
-        Until its records have been read, on the disk's scheduler, its groups answer COORDINATOR_LOAD_IN_PROGRESS; a
-        partition without records is owned at once, and one whose log cannot be had (any more) not at all.
+        Until its records have been read its groups answer COORDINATOR_LOAD_IN_PROGRESS.
         on_loaded(group) runs under each group's lock, before requests can reach it.
         """
-        with self._partition_lock:
-            if epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
-                return
-            if partition in self._owned:
-                # Led before and still: what is in memory is newer than anything that could be read.
-                self._owned[partition] = epoch
-                return
-            if self._is_empty(TopicPartition(GROUP_METADATA_TOPIC, partition)):
-                self._loading.pop(partition, None)
-                self._owned[partition] = epoch
-                return
-            if self._loading.get(partition) == epoch:
-                return
-            self._loading[partition] = epoch
-        # A load for an older epoch that still waits or runs finds that it is no longer wanted.
-        self._disk_scheduler.schedule(
-            f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, epoch, on_loaded), 0
-        )
-
-    def _is_empty(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition is hosted here and has no records."""
-        replica = self._replica_manager.get_partition(topic_partition)
-        if replica is None:
-            return False
-        try:
-            log = replica.local_log()
-        except KafkaStorageError:
-            return False
-        return log.log_start_offset == log.log_end_offset
-
-    def _has_log(self, topic_partition: TopicPartition) -> bool:
-        replica = self._replica_manager.get_partition(topic_partition)
-        try:
-            return replica is not None and replica.local_log() is not None
-        except KafkaStorageError:
-            return False
-
-    def _load(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
-        if self._loading.get(partition) != epoch:
-            return  # resigned, or elected again, meanwhile
         topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
-        started_ms = self._time.hi_res_clock_ms()
-        loaded = _Loaded()
-        try:
-            self._read_partition(topic_partition, epoch, loaded)
-        except Exception:
-            # As Kafka: what was read counts, so that one bad place does not take all groups of the partition away.
-            logger.exception("%s: reading the groups stopped by an error", topic_partition)
-        groups = self._build_groups(loaded)
-        with self._partition_lock:
-            if self._loading.get(partition) != epoch:
-                return
-            if not self._has_log(topic_partition):
-                # What was read may be a part.  If the log is lost from here on, unload_partition() is still to come.
-                del self._loading[partition]
-                logger.warning("%s: has no log, so its groups are not coordinated here", topic_partition)
-                return
-            for group in groups:
-                self._groups[group.group_id] = group
-        for group in groups:
-            with group:
-                if not group.is_unloaded:
-                    on_loaded(group)
-        with self._partition_lock:
-            # Otherwise resigned just now; then the groups are gone again, too.
-            if self._loading.get(partition) == epoch:
-                self._owned[partition] = self._loading.pop(partition)
-        logger.info(
-            "%s: loaded %d groups and %d offsets in %.0f ms",
-            topic_partition,
-            len(groups),
-            len(loaded.offsets),
-            self._time.hi_res_clock_ms() - started_ms,
-        )
+        self.partitions.elect(partition, epoch, GroupLoad(topic_partition, self._time, self._add_groups, on_loaded))
 
-    def _read_partition(self, topic_partition: TopicPartition, epoch: int, loaded: _Loaded) -> None:
-        replica = self._replica_manager.get_partition(topic_partition)
-        if replica is None:
-            return
-        log = replica.local_log()
-        offset = log.log_start_offset
-        while offset < log.log_end_offset and self._loading.get(topic_partition.partition) == epoch:
-            fetched = log.read(offset, self._config.offsets_load_buffer_size, FetchIsolation.LOG_END, True)
-            records = fetched.records
-            if not isinstance(records, MemoryRecords):
-                records = records.memory_records()
-            if not records:
-                return
-            for batch in records.batches:
-                self._read_batch(topic_partition, batch, loaded)
-                offset = batch.next_offset
-
-    def _read_batch(self, topic_partition: TopicPartition, batch: RecordBatch, loaded: _Loaded) -> None:
-        if batch.is_control:
-            self._end_transaction(batch, loaded)
-            return
-        offsets: dict[OffsetCommitKey, CommittedOffset | None] | None = None
-        if batch.is_transactional:
-            offsets = loaded.open_transactions.setdefault(batch.producer_id, {})
-        for record in batch:
-            try:
-                key = read_key(record.key or b"")
-                if isinstance(key, GroupMetadataKey):
-                    if record.value is None:
-                        loaded.groups.pop(key.group_id, None)
-                    else:
-                        loaded.groups[key.group_id] = read_group_metadata_value(record.value)
-                elif isinstance(key, OffsetCommitKey):
-                    committed = None
-                    if record.value is not None:
-                        committed = CommittedOffset(batch.base_offset, read_offset_commit_value(record.value))
-                    if offsets is not None:
-                        offsets[key] = committed
-                    elif committed is not None:
-                        loaded.offsets[key] = committed
-                    else:
-                        loaded.offsets.pop(key, None)
-                else:
-                    logger.warning("%s: offset %d has a key of unknown version", topic_partition, record.offset)
-            except CorruptMessage as error:
-                logger.error("%s: offset %d skipped: %s", topic_partition, record.offset, error)
-
-    @staticmethod
-    def _end_transaction(batch: RecordBatch, loaded: _Loaded) -> None:
-        offsets = loaded.open_transactions.pop(batch.producer_id, {})
-        # The marker's key is int16 version, int16 type; 1 is COMMIT.
-        committed = any((record.key or b"")[2:4] == b"\x00\x01" for record in batch)
-        if not committed:
-            return
-        for key, value in offsets.items():
-            current = loaded.offsets.get(key)
-            if value is None:
-                loaded.offsets.pop(key, None)
-            elif current is None or current.append_offset < value.append_offset:
-                loaded.offsets[key] = value
-
-    def _build_groups(self, loaded: _Loaded) -> list[GroupMetadata]:
-        """Groups as their last record left them, and an empty one for each that has only offsets.
-
-        Commits of transactions still open are not committed, so no client may see them.
-        """
-        groups: dict[str, GroupMetadata] = {}
-        for group_id, value in loaded.groups.items():
-            state = GroupState.STABLE if value.members else GroupState.EMPTY
-            group = groups[group_id] = GroupMetadata(group_id, self._time, state)
-            group.generation_id = value.generation_id
-            group.protocol_type = value.protocol_type or None
-            group.protocol_name = (value.protocol_name or "") if value.members else value.protocol_name
-            if any(member.member_id == value.leader_id for member in value.members):
-                group.leader_id = value.leader_id
-            group.state_timestamp = None if value.state_timestamp == -1 else value.state_timestamp
-            # By id, since nothing keeps a damaged record from naming a member twice.
-            for member in {member.member_id: member for member in value.members}.values():
-                group.add(
-                    MemberMetadata(
-                        member.member_id,
-                        member.group_instance_id,
-                        member.client_id,
-                        member.client_host,
-                        member.rebalance_timeout_ms,
-                        member.session_timeout_ms,
-                        value.protocol_type,
-                        [(value.protocol_name or "", member.subscription)],
-                        member.assignment,
-                    )
-                )
-            group.update_subscribed_topics()
-        for (group_id, topic_partition), committed in loaded.offsets.items():
-            owner = groups.get(group_id)
-            if owner is None:
-                owner = groups[group_id] = GroupMetadata(group_id, self._time)
-            owner.offsets[topic_partition] = committed
-        return list(groups.values())
+    def _add_groups(self, groups: Iterable[GroupMetadata]) -> None:
+        self._groups.update((group.group_id, group) for group in groups)
 
     def unload_partition(self, partition: int, epoch: int | None, on_unloaded: Callable[[GroupMetadata], None]) -> None:
         """Stop coordinating a partition's groups; on_unloaded(group) runs under each group's lock.
 
         epoch is the one since which another broker leads, None when the partition is gone.
         """
-        with self._partition_lock:
-            if epoch is not None and epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
-                return
-            self._loading.pop(partition, None)
-            self._owned.pop(partition, None)
-            # Of this moment: those of another election, which may come before these are unloaded, stay.
-            groups = [group for group in self.groups() if self.partition_for(group.group_id) == partition]
+        groups = self.partitions.resign(
+            partition,
+            epoch,
+            lambda: [group for group in self.groups() if self.partition_for(group.group_id) == partition],
+        )
         for group in groups:
             with group:
                 group.is_unloaded = True
                 on_unloaded(group)
                 self.remove_group(group)
-
-
-def java_string_hash(text: str) -> int:
-    """String.hashCode of Java: over UTF-16 code units, as a signed 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for i in range(0, len(units), 2):
-        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-def java_abs(value: int) -> int:
-    """Utils.abs of Kafka: 0 for the one value that has no positive twin in 32 bits."""
-    return 0 if value == -(1 << 31) else abs(value)

@@ -7,10 +7,11 @@ from kcore import errors
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.coordinator_partitions import java_abs, java_string_hash
 from kcore.coordinator.group import group_records
 from kcore.coordinator.group.group_coordinator import LeavingMember
+from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, OffsetAndMetadata
-from kcore.coordinator.group.group_metadata_manager import java_abs, java_string_hash
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -76,8 +77,8 @@ def test_offsets_are_loaded_on_the_disks_scheduler_which_expirations_do_not_wait
     manager = harness.coordinator.manager
     harness.time.sleep(harness.config.offsets_retention_check_interval_ms)
     assert harness.scheduler.tick() == 1, "the expiry"
-    assert manager._loading and disk_schedulers[0].tick() == 2
-    assert not manager._loading
+    assert manager.partitions.loading and disk_schedulers[0].tick() == 2
+    assert not manager.partitions.loading
 
 
 def golden_harness():
@@ -306,7 +307,7 @@ def test_a_resignation_while_loading_leaves_nothing_behind():
     assert loading.coordinator.admin.describe_group("g").error_code == errors.NotCoordinator.code
 
 
-def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_there_then():
+def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_there_then(monkeypatch):
     harness = Harness()
     harness.commit({("t", 0): 1})
     loading = Harness(harness.replica_manager)
@@ -315,8 +316,8 @@ def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_the
     harness.commit({("t", 0): 2})
     loading.coordinator.on_election(partition, 2)
     loaded = []
-    build = loading.coordinator.manager._build_groups
-    loading.coordinator.manager._build_groups = lambda batches: loaded.append(1) or build(batches)
+    finish = GroupLoad.finish
+    monkeypatch.setattr(GroupLoad, "finish", lambda load: loaded.append(1) or finish(load))
     loading.scheduler.tick()
     assert loading.committed() == {("t", 0): 2}
     assert len(loaded) == 1

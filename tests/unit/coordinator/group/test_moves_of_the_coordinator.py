@@ -6,6 +6,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_load import GroupLoad
 
 from .harness import Harness
 
@@ -55,7 +56,7 @@ class Meanwhile:
     to wait for this one's partition lock."""
 
     def __init__(self, manager, action):
-        manager._partition_lock = self._lock = WatchedLock()
+        manager.partitions.lock = self._lock = WatchedLock()
         self._thread = threading.Thread(target=action)
 
     def begin(self):
@@ -277,19 +278,19 @@ def test_a_commit_that_reaches_the_log_after_the_group_was_loaded_again_is_not_a
     assert late.result == {TP: errors.NotCoordinator.code}
 
 
-def test_a_group_that_is_unloaded_while_its_partition_is_being_loaded_does_not_rebalance():
+def test_a_group_that_is_unloaded_while_its_partition_is_being_loaded_does_not_rebalance(monkeypatch):
     harness = Harness()
     harness.stable_group(members=2)
     loading = Harness(harness.replica_manager, max_size=1)
     coordinator, partition = loading.coordinator, loading.coordinator.partition_for("g")
-    build = coordinator.manager._build_groups
+    finish = GroupLoad.finish
 
-    def build_then_unload(loaded):
-        (group,) = groups = build(loaded)
+    def finish_then_unload(load):
+        finish(load)
+        (group,) = load._groups.values()
         group._lock = OnceBefore(group._lock, lambda: coordinator.on_resignation(partition, 1))
-        return groups
 
-    coordinator.manager._build_groups = build_then_unload
+    monkeypatch.setattr(GroupLoad, "finish", finish_then_unload)
     loading.scheduler.tick()
     assert loading.group() is None
     assert not coordinator.manager.is_group_local("g")

@@ -23,7 +23,7 @@ from kcore.client.blocking_sender import BlockingSender
 from kcore.common.scheduler import Scheduler
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
+from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.errors import (
     GroupMaxSizeReached,
     InvalidReplicationFactor,
@@ -694,13 +694,13 @@ def test_a_change_of_an_isr_is_stored_on_a_thread_of_its_own(tmp_path, monkeypat
 
 def test_groups_are_loaded_on_the_disks_thread(tmp_path, monkeypatch):
     names = []
-    load = GroupMetadataManager._load
+    load = CoordinatorPartitions._load
 
     def record(self, *arguments):
         names.append(threading.current_thread().name)
         load(self, *arguments)
 
-    monkeypatch.setattr(GroupMetadataManager, "_load", record)
+    monkeypatch.setattr(CoordinatorPartitions, "_load", record)
     with kcore.Broker(tmp_path, offsets_topic_num_partitions=1) as broker:
         broker.create_topic("t")
         assert metadata_of_an_offset(Alone(broker)) is None

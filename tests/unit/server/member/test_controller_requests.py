@@ -364,7 +364,7 @@ def test_API_04_API_05_groups_move_with_the_leadership_of_their_partition(broker
     assert describe() == errors.NotCoordinator.code
     controller.leader_and_isr({offsets: [controller.state(0, leader_epoch=4)]})
     wait_until(lambda: describe() == 0)
-    assert broker.group_coordinator.manager._owned == {0: 4}
+    assert broker.group_coordinator.manager.partitions.owned == {0: 4}
     controller.leader_and_isr({offsets: [controller.state(0, leader=2, leader_epoch=5, isr=(2,), replicas=(2, 1))]})
     wait_until(lambda: describe() == errors.NotCoordinator.code)
     controller.leader_and_isr({offsets: [controller.state(0, leader_epoch=6)]})

@@ -159,7 +159,7 @@ def test_groups_are_read_from_the_next_offsets_topic(broker, store, controller):
     create_again(store, name)
     controller.update_metadata({name: {0: {}}}, topic_ids={name: TOPIC_ID})
     controller.leader_and_isr({name: [controller.state(0, leader_epoch=7)]}, topic_ids={name: TOPIC_ID})
-    owned = broker.group_coordinator.manager._owned
+    owned = broker.group_coordinator.manager.partitions.owned
     wait_until(lambda: owned == {0: 7})
     controller.leader_and_isr({name: [controller.state(0)]}, topic_ids={name: NEXT_ID})
     wait_until(lambda: owned == {0: 0})

@@ -1,0 +1,212 @@
+"""The partitions of an internal topic that a coordinator owns: loading what they hold, and appending to them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Protocol, TypeVar
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaStorageError
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import RecordBatch
+from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class PartitionLoad(Protocol):
+    """What a coordinator makes of the records of one partition, called in this order, on one thread.
+
+    str() of it says what there is, for the log.
+    """
+
+    def read_batch(self, batch: RecordBatch) -> None:
+        """The next batch."""
+
+    def finish(self) -> None:
+        """All batches have been read, or those before an error."""
+
+    def publish(self) -> None:
+        """Put what was read where requests look it up.  Under CoordinatorPartitions.lock, so it must be short; not
+        called if this broker has resigned meanwhile."""
+
+    def activate(self) -> None:
+        """Begin to wait for what was published, as sessions of members.  Without the lock, and before a request can
+        reach it; it may be unloaded already."""
+
+
+class CoordinatorPartitions:
+    """Thread-safe.  A partition is loading, then owned, until this broker resigns from it.
+
+    lock: held while the table changes.  Who looks up what is kept in a partition holds it around that and around the
+    look into the table, so that both are of one moment.  Nothing is read from logs or appended under it.
+    Source: GroupMetadataManager and TransactionStateManager, Kafka 3.9.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        num_partitions: int,
+        replica_manager: ReplicaManager,
+        disk_scheduler: Scheduler,
+        time: Time,
+        *,
+        append_timeout_ms: float,
+        load_buffer_size: int,
+    ) -> None:
+        self.lock = threading.Lock()
+        #: Partition -> coordinator epoch (the leader epoch of the partition).  Read without the lock, too.
+        self.loading: dict[int, int] = {}
+        self.owned: dict[int, int] = {}
+        #: Key -> the partition that has what is kept of it.
+        self.partition_for = lru_cache(maxsize=10_000)(
+            lambda key: java_abs(java_string_hash(key)) % num_partitions  # as Kafka: clients find it in one place
+        )
+        self._topic = topic
+        self._replica_manager = replica_manager
+        self._disk_scheduler = disk_scheduler
+        self._time = time
+        self._append_timeout_ms = append_timeout_ms
+        self._load_buffer_size = load_buffer_size
+
+    def append(self, partition: int, batch: bytearray, on_done: Callable[[ProducePartitionStatus], None]) -> None:
+        """Write a batch with acks=all; on_done(its status) runs now, or later on another thread.  Under no lock."""
+        topic_partition = TopicPartition(self._topic, partition)
+        self._replica_manager.append_records(
+            self._append_timeout_ms,
+            -1,
+            True,
+            AppendOrigin.COORDINATOR,
+            {topic_partition: batch},
+            lambda statuses: on_done(statuses[topic_partition]),
+        )
+
+    # -- elections ---------------------------------------------------------------------------------------------------
+
+    def elect(self, partition: int, epoch: int, load: PartitionLoad) -> None:
+        """Begin to coordinate what is kept in a partition that this broker leads since epoch.
+
+        It is loading until its records have been read, on the disk's scheduler; a partition without records is owned at
+        once, and one whose log cannot be had (any more) not at all.
+        """
+        with self.lock:
+            if epoch < self._epoch(partition):
+                return
+            if partition in self.owned:
+                # Led before and still: what is in memory is newer than anything that could be read.
+                self.owned[partition] = epoch
+                return
+            if self._is_empty(partition):
+                self.loading.pop(partition, None)
+                self.owned[partition] = epoch
+                return
+            if self.loading.get(partition) == epoch:
+                return
+            self.loading[partition] = epoch
+        # A load for an older epoch that still waits or runs finds that it is no longer wanted.
+        self._disk_scheduler.schedule(f"load-{self._topic}-{partition}", lambda: self._load(partition, epoch, load), 0)
+
+    def resign(self, partition: int, epoch: int | None, kept_in: Callable[[], list[T]]) -> list[T]:
+        """Coordinate a partition no more; what kept_in() returns is to be unloaded.
+
+        epoch is the one since which another broker leads, None when the partition is gone.  If it is older than the
+        one since which this broker leads, nothing changes, and [] comes back.  kept_in() is called under the lock: what
+        another election loads, which may come before these are unloaded, stays.
+        """
+        with self.lock:
+            if epoch is not None and epoch < self._epoch(partition):
+                return []
+            self.loading.pop(partition, None)
+            self.owned.pop(partition, None)
+            return kept_in()
+
+    def _epoch(self, partition: int) -> int:
+        return max(self.loading.get(partition, -1), self.owned.get(partition, -1))
+
+    # -- loading -----------------------------------------------------------------------------------------------------
+
+    def _is_empty(self, partition: int) -> bool:
+        """Whether the partition is hosted here and has no records."""
+        replica = self._replica_manager.get_partition(TopicPartition(self._topic, partition))
+        if replica is None:
+            return False
+        try:
+            log = replica.local_log()
+        except KafkaStorageError:
+            return False
+        return log.log_start_offset == log.log_end_offset
+
+    def _has_log(self, topic_partition: TopicPartition) -> bool:
+        replica = self._replica_manager.get_partition(topic_partition)
+        try:
+            return replica is not None and replica.local_log() is not None
+        except KafkaStorageError:
+            return False
+
+    def _load(self, partition: int, epoch: int, load: PartitionLoad) -> None:
+        if self.loading.get(partition) != epoch:
+            return  # resigned, or elected again, meanwhile
+        topic_partition = TopicPartition(self._topic, partition)
+        started_ms = self._time.hi_res_clock_ms()
+        try:
+            self._read(topic_partition, epoch, load)
+        except Exception:
+            # As Kafka: what was read counts, so that one bad place does not take all of the partition away.
+            logger.exception("%s: reading its records stopped by an error", topic_partition)
+        load.finish()
+        with self.lock:
+            if self.loading.get(partition) != epoch:
+                return
+            if not self._has_log(topic_partition):
+                # What was read may be a part.  If the log is lost from here on, resign() is still to come.
+                del self.loading[partition]
+                logger.warning("%s: has no log, so what it holds is not coordinated here", topic_partition)
+                return
+            load.publish()
+        load.activate()
+        with self.lock:
+            # Otherwise resigned just now; then what was loaded is gone again, too.
+            if self.loading.get(partition) == epoch:
+                self.owned[partition] = self.loading.pop(partition)
+        took_ms = self._time.hi_res_clock_ms() - started_ms
+        logger.info("%s: loaded %s in %.0f ms", topic_partition, load, took_ms)
+
+    def _read(self, topic_partition: TopicPartition, epoch: int, load: PartitionLoad) -> None:
+        replica = self._replica_manager.get_partition(topic_partition)
+        if replica is None:
+            return
+        log = replica.local_log()
+        offset = log.log_start_offset
+        while offset < log.log_end_offset and self.loading.get(topic_partition.partition) == epoch:
+            fetched = log.read(offset, self._load_buffer_size, FetchIsolation.LOG_END, True)
+            records = fetched.records
+            if not isinstance(records, MemoryRecords):
+                records = records.memory_records()
+            if not records:
+                return
+            for batch in records.batches:
+                load.read_batch(batch)
+                offset = batch.next_offset
+
+
+def java_string_hash(text: str) -> int:
+    """String.hashCode of Java: over UTF-16 code units, as a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def java_abs(value: int) -> int:
+    """Utils.abs of Kafka: 0 for the one value that has no positive twin in 32 bits."""
+    return 0 if value == -(1 << 31) else abs(value)

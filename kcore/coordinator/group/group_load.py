@@ -1,0 +1,138 @@
+"""The groups in a partition of __consumer_offsets, made of its records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState
+from kcore.coordinator.group.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    read_group_metadata_value,
+    read_key,
+    read_offset_commit_value,
+)
+from kcore.coordinator.group.member_metadata import MemberMetadata
+from kcore.errors import CorruptMessage
+from kcore.record.record_batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+
+class GroupLoad:
+    """A PartitionLoad.  publish(groups) is called under the lock of the partitions, on_loaded(group) under each group's
+    lock, before requests can reach it."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        time: Time,
+        publish: Callable[[Collection[GroupMetadata]], None],
+        on_loaded: Callable[[GroupMetadata], None],
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._time = time
+        self._publish = publish
+        self._on_loaded = on_loaded
+        #: What the records read so far say.
+        self._values: dict[str, GroupMetadataValue] = {}
+        self._offsets: dict[OffsetCommitKey, CommittedOffset] = {}
+        #: By producer id: commits inside a transaction whose end has not been read yet.
+        self._open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
+        self._groups: dict[str, GroupMetadata] = {}
+
+    def __str__(self) -> str:
+        return f"{len(self._groups)} groups and {len(self._offsets)} offsets"
+
+    def read_batch(self, batch: RecordBatch) -> None:
+        if batch.is_control:
+            self._end_transaction(batch)
+            return
+        offsets: dict[OffsetCommitKey, CommittedOffset | None] | None = None
+        if batch.is_transactional:
+            offsets = self._open_transactions.setdefault(batch.producer_id, {})
+        for record in batch:
+            try:
+                key = read_key(record.key or b"")
+                if isinstance(key, GroupMetadataKey):
+                    if record.value is None:
+                        self._values.pop(key.group_id, None)
+                    else:
+                        self._values[key.group_id] = read_group_metadata_value(record.value)
+                elif isinstance(key, OffsetCommitKey):
+                    committed = None
+                    if record.value is not None:
+                        committed = CommittedOffset(batch.base_offset, read_offset_commit_value(record.value))
+                    if offsets is not None:
+                        offsets[key] = committed
+                    elif committed is not None:
+                        self._offsets[key] = committed
+                    else:
+                        self._offsets.pop(key, None)
+                else:
+                    logger.warning("%s: offset %d has a key of unknown version", self._topic_partition, record.offset)
+            except CorruptMessage as error:
+                logger.error("%s: offset %d skipped: %s", self._topic_partition, record.offset, error)
+
+    def _end_transaction(self, batch: RecordBatch) -> None:
+        offsets = self._open_transactions.pop(batch.producer_id, {})
+        # The marker's key is int16 version, int16 type; 1 is COMMIT.
+        committed = any((record.key or b"")[2:4] == b"\x00\x01" for record in batch)
+        if not committed:
+            return
+        for key, value in offsets.items():
+            current = self._offsets.get(key)
+            if value is None:
+                self._offsets.pop(key, None)
+            elif current is None or current.append_offset < value.append_offset:
+                self._offsets[key] = value
+
+    def finish(self) -> None:
+        """Groups as their last record left them, and an empty one for each that has only offsets.
+
+        Commits of transactions still open are not committed, so no client may see them.
+        """
+        groups = self._groups
+        for group_id, value in self._values.items():
+            state = GroupState.STABLE if value.members else GroupState.EMPTY
+            group = groups[group_id] = GroupMetadata(group_id, self._time, state)
+            group.generation_id = value.generation_id
+            group.protocol_type = value.protocol_type or None
+            group.protocol_name = (value.protocol_name or "") if value.members else value.protocol_name
+            if any(member.member_id == value.leader_id for member in value.members):
+                group.leader_id = value.leader_id
+            group.state_timestamp = None if value.state_timestamp == -1 else value.state_timestamp
+            # By id, since nothing keeps a damaged record from naming a member twice.
+            for member in {member.member_id: member for member in value.members}.values():
+                group.add(
+                    MemberMetadata(
+                        member.member_id,
+                        member.group_instance_id,
+                        member.client_id,
+                        member.client_host,
+                        member.rebalance_timeout_ms,
+                        member.session_timeout_ms,
+                        value.protocol_type,
+                        [(value.protocol_name or "", member.subscription)],
+                        member.assignment,
+                    )
+                )
+            group.update_subscribed_topics()
+        for (group_id, topic_partition), committed in self._offsets.items():
+            owner = groups.get(group_id)
+            if owner is None:
+                owner = groups[group_id] = GroupMetadata(group_id, self._time)
+            owner.offsets[topic_partition] = committed
+
+    def publish(self) -> None:
+        self._publish(self._groups.values())
+
+    def activate(self) -> None:
+        for group in self._groups.values():
+            with group:
+                if not group.is_unloaded:
+                    self._on_loaded(group)

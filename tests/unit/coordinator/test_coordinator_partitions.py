@@ -1,0 +1,224 @@
+"""The partitions of an internal topic that a coordinator owns, whatever it keeps in them."""
+
+import threading
+
+import pytest
+
+from kcore import errors
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+from .group.harness import OFFSETS_TOPIC, MemoryReplicaManager
+
+P = 1
+STEPS = ["read_batch", "finish", "publish", "activate"]
+
+
+def batch(value):
+    builder = RecordBatchBuilder()
+    builder.append(value, b"key", timestamp=1)
+    return builder.build()
+
+
+class Load:
+    """Remembers what it is called with; `at` may do something in the middle of a step."""
+
+    def __init__(self, partitions, at=None):
+        self._partitions = partitions
+        self._at = at or {}
+        self.steps = []
+
+    def _step(self, name, *seen):
+        self.steps.append((name, *seen))
+        action = self._at.pop(name, None)
+        if action is not None:
+            action()
+
+    def read_batch(self, batch):
+        self._step("read_batch", *[record.value for record in batch])
+
+    def finish(self):
+        self._step("finish")
+
+    def publish(self):
+        assert self._partitions.lock.locked()
+        self._step("publish")
+
+    def activate(self):
+        assert not self._partitions.lock.locked()
+        assert P not in self._partitions.owned, "no request may reach it before"
+        self._step("activate")
+
+    @property
+    def names(self):
+        return list(dict.fromkeys(name for name, *_ in self.steps))
+
+
+class Fixture:
+    def __init__(self, *values):
+        time = MockTime()
+        self.replica_manager = MemoryReplicaManager()
+        self.scheduler = MockScheduler(time)
+        self.partitions = CoordinatorPartitions(
+            OFFSETS_TOPIC, 4, self.replica_manager, self.scheduler, time, append_timeout_ms=5000, load_buffer_size=1000
+        )
+        for value in values:
+            self.append(value)
+
+    def append(self, value):
+        statuses = []
+        self.partitions.append(P, batch(value), statuses.append)
+        return statuses
+
+    def elect(self, epoch, at=None):
+        load = Load(self.partitions, at)
+        self.partitions.elect(P, epoch, load)
+        return load
+
+    def resign(self, epoch=None):
+        return self.partitions.resign(P, epoch, lambda: ["kept"])
+
+    @property
+    def state(self):
+        return self.partitions.loading, self.partitions.owned
+
+
+def test_a_partition_is_loading_until_its_records_are_read_and_owned_from_then_on():
+    fixture = Fixture(b"a", b"b")
+    load = fixture.elect(5)
+    assert fixture.state == ({P: 5}, {}) and load.steps == []
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {P: 5})
+    assert load.steps == [("read_batch", b"a"), ("read_batch", b"b"), ("finish",), ("publish",), ("activate",)]
+
+
+def test_a_partition_without_records_is_owned_at_once():
+    fixture = Fixture()
+    load = fixture.elect(5)
+    assert fixture.state == ({}, {P: 5}) and load.steps == []
+
+
+def test_an_append_is_answered_with_the_status_of_the_partition():
+    fixture = Fixture()
+    (status,) = fixture.append(b"a")
+    assert (status.error, status.base_offset) == (None, 0)
+    fixture.replica_manager.error = errors.NotEnoughReplicas("one is missing")
+    (status,) = fixture.append(b"b")
+    assert status.error is fixture.replica_manager.error
+
+
+def test_a_partition_that_is_led_on_is_not_read_again():
+    fixture = Fixture(b"a")
+    fixture.elect(5)
+    fixture.scheduler.tick()
+    again = fixture.elect(6)
+    assert fixture.state == ({}, {P: 6})
+    assert fixture.scheduler.tick() == 0 and again.steps == []
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_what_is_of_an_older_epoch_changes_nothing(is_loaded):
+    fixture = Fixture(b"a")
+    fixture.elect(5)
+    if is_loaded:
+        fixture.scheduler.tick()
+    before = [dict(table) for table in fixture.state]
+    fixture.elect(4)
+    assert fixture.resign(4) == []
+    assert list(fixture.state) == before
+
+
+@pytest.mark.parametrize("epoch", [5, 6, None])
+def test_after_a_resignation_it_is_neither_owned_nor_loading_and_what_was_kept_in_it_comes_back(epoch):
+    fixture = Fixture(b"a")
+    fixture.elect(5)
+    fixture.scheduler.tick()
+    assert fixture.resign(epoch) == ["kept"]
+    assert fixture.state == ({}, {})
+
+
+def test_what_is_kept_in_a_partition_is_listed_under_the_lock():
+    """So that what the next election publishes is not among it."""
+    fixture = Fixture()
+    fixture.elect(5)
+    assert fixture.partitions.resign(P, 6, lambda: [fixture.partitions.lock.locked()]) == [True]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_resignation_while_a_partition_is_loaded_leaves_it_to_its_next_leader(step):
+    fixture = Fixture(b"a", b"b")
+    threads = []
+
+    def resign():
+        # On a thread of its own: in publish() it has to wait for the lock.
+        threads.append(threading.Thread(target=fixture.resign, args=(6,)))
+        threads[0].start()
+        if step != "publish":
+            threads[0].join()
+
+    load = fixture.elect(5, at={step: resign})
+    fixture.scheduler.tick()
+    threads[0].join()
+    assert fixture.state == ({}, {})
+    # Once published it is activated; what is unloaded already, activate() leaves alone.
+    assert load.names == (STEPS if STEPS.index(step) >= 2 else STEPS[:2])
+    assert len([name for name, *_ in load.steps if name == "read_batch"]) == (1 if step == "read_batch" else 2)
+
+
+@pytest.mark.parametrize("step", ["read_batch", "finish", "activate"])
+def test_of_two_loads_that_of_the_last_election_makes_the_partition_owned(step):
+    fixture = Fixture(b"a")
+    later = []
+
+    def away_and_back():
+        fixture.resign(6)
+        fixture.append(b"b")
+        later.append(fixture.elect(7))
+
+    earlier = fixture.elect(5, at={step: away_and_back})
+    fixture.scheduler.tick()
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {P: 7})
+    assert ("publish" in earlier.names) == (step == "activate")
+    assert [step for step in later[0].steps if step[0] == "read_batch"] == [("read_batch", b"a"), ("read_batch", b"b")]
+    assert later[0].names == STEPS
+
+
+def test_a_load_that_still_waits_when_the_partition_is_elected_again_reads_nothing():
+    fixture = Fixture(b"a")
+    earlier = fixture.elect(5)
+    later = fixture.elect(6)
+    fixture.scheduler.tick()
+    assert earlier.steps == [] and later.names == STEPS
+    assert fixture.state == ({}, {P: 6})
+
+
+@pytest.mark.parametrize("how", ["offline", "missing"])
+@pytest.mark.parametrize("step", [None, "read_batch", "finish"])
+def test_a_partition_whose_log_is_lost_while_it_loads_is_not_owned(how, step, caplog):
+    fixture = Fixture(b"a")
+    lost = getattr(fixture.replica_manager, how)
+    load = fixture.elect(5, at={step: lambda: lost.add(P)})
+    if step is None:
+        lost.add(P)
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {}) and "publish" not in load.names
+    assert "has no log" in caplog.text
+    lost.clear()
+    fixture.elect(6)
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {P: 6})
+
+
+def test_what_was_read_before_an_error_counts(caplog):
+    fixture = Fixture(b"a", b"b")
+
+    def fail():
+        raise ValueError("broken")
+
+    load = fixture.elect(5, at={"read_batch": fail})
+    fixture.scheduler.tick()
+    assert load.names == STEPS and fixture.state == ({}, {P: 5})
+    assert "reading its records stopped by an error" in caplog.text
