@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
+from kcore.common.text import counted
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState
@@ -43,6 +44,9 @@ class GroupLoad:
         self._offsets: dict[OffsetCommitKey, CommittedOffset] = {}
         #: By producer id: commits inside a transaction whose end has not been read yet.
         self._open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
+        #: Of records whose keys have unknown versions: how many there are, and the offset of the first.
+        self._num_unknown = 0
+        self._first_unknown = -1
         self._groups: dict[str, GroupMetadata] = {}
 
     def __str__(self) -> str:
@@ -74,7 +78,8 @@ class GroupLoad:
                     else:
                         self._offsets.pop(key, None)
                 else:
-                    logger.warning("%s: offset %d has a key of unknown version", self._topic_partition, record.offset)
+                    self._first_unknown = record.offset if self._num_unknown == 0 else self._first_unknown
+                    self._num_unknown += 1
             except CorruptMessage as error:
                 logger.error("%s: offset %d skipped: %s", self._topic_partition, record.offset, error)
 
@@ -96,6 +101,14 @@ class GroupLoad:
 
         Commits of transactions still open are not committed, so no client may see them.
         """
+        if self._num_unknown:
+            logger.warning(
+                "%s: %s with a key of unknown version, from offset %d on: perhaps of groups of KIP-848, which this "
+                "broker does not serve",
+                self._topic_partition,
+                counted(self._num_unknown, "record"),
+                self._first_unknown,
+            )
         groups = self._groups
         for group_id, value in self._values.items():
             state = GroupState.STABLE if value.members else GroupState.EMPTY

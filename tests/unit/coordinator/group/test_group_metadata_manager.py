@@ -223,7 +223,6 @@ def test_a_record_that_cannot_be_read_is_skipped_and_named(caplog):
     builder = RecordBatchBuilder()
     builder.append(b"\x00\x63", group_records.offset_commit_key("g", TopicPartition("t", 0)), timestamp=1)
     builder.append(b"", b"\x00\x01\x00", timestamp=1)
-    builder.append(b"", b"\x00\x09later", timestamp=1)
     builder.append(b"", None, timestamp=1)
     log = harness.replica_manager.logs[harness.coordinator.partition_for("g")]
     log.append(builder.build())
@@ -231,7 +230,23 @@ def test_a_record_that_cannot_be_read_is_skipped_and_named(caplog):
     again = restarted(harness)
     assert again.committed() == {("t", 0): 1, ("t", 1): 2}
     assert "offset 1 skipped: offset commit: unknown version 99" in caplog.text
-    assert "offset 3 has a key of unknown version" in caplog.text
+    assert "offset 3 skipped: group record key" in caplog.text
+
+
+def test_records_of_groups_of_a_newer_protocol_are_left_out_with_one_line_for_the_partition(caplog):
+    """Kafka 4 writes several for each member and epoch of a group of KIP-848; their keys have versions from 3 on."""
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    log = harness.replica_manager.logs[harness.coordinator.partition_for("g")]
+    for version in range(3, 8):
+        builder = RecordBatchBuilder()
+        for _ in range(4):
+            builder.append(b"\0\0", struct.pack(">h", version) + b"key", timestamp=1)
+        log.append(builder.build())
+    again = restarted(harness)
+    assert again.committed() == {("t", 0): 1}
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "20 records with a key of unknown version, from offset 1 on" in warning
 
 
 def offset_record(builder, tp, offset):
