@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, Group
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.errors import (
     NONE,
+    ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -40,7 +41,6 @@ class MemberDescription(NamedTuple):
 
 @dataclass(slots=True)
 class GroupDescription:
-    error_code: int
     group_id: str
     state: str = ""
     protocol_type: str = ""
@@ -60,7 +60,8 @@ class GroupAdmin:
     def list_groups(
         self, states: Iterable[str] = (), group_types: Iterable[str] = ()
     ) -> tuple[int, list[GroupOverview]]:
-        """(error code, groups); both filters are case-insensitive and match everything when empty."""
+        """(error code, groups): some may be missing from them if there is an error.  Both filters are case-insensitive
+        and match everything when empty."""
         if not self._manager.is_active:
             return CoordinatorNotAvailable.code, []
         # Before the groups are looked at: what is loaded after that need not be listed.
@@ -77,18 +78,18 @@ class GroupAdmin:
         return CoordinatorLoadInProgress.code if is_loading else NONE, overviews
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable."""
-        error_code, group = self._manager.find_group(group_id, empty_id_allowed=True)
-        if error_code:
-            return GroupDescription(error_code, group_id)
+        """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable.
+
+        Raises as GroupMetadataManager.check_group_status().
+        """
+        group = self._manager.find_group(group_id, empty_id_allowed=True)
         if group is None:
-            return GroupDescription(NONE, group_id, GroupState.DEAD.value)
+            return GroupDescription(group_id, GroupState.DEAD.value)
         with group:
             if group.is_unloaded:
-                return GroupDescription(NotCoordinator.code, group_id)
+                raise NotCoordinator(group_id)
             protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
             return GroupDescription(
-                NONE,
                 group_id,
                 group.state.value,
                 group.protocol_type or "",
@@ -108,44 +109,58 @@ class GroupAdmin:
 
     def delete_groups(self, group_ids: Iterable[str]) -> dict[str, int]:
         """Remove groups that have no members, with all their offsets; an error code for each."""
-        return {group_id: self._delete_group(group_id) for group_id in group_ids}
+        codes = {}
+        for group_id in group_ids:
+            try:
+                self._delete_group(group_id)
+                codes[group_id] = NONE
+            except ApiError as error:
+                codes[group_id] = error.code
+        return codes
 
-    def _find_to_delete(self, group_id: str, *, empty_id_allowed: bool = False) -> tuple[int, GroupMetadata | None]:
-        """GroupMetadataManager.find_group(); NOT_COORDINATOR while another coordinator may have the group, where it
-        would not be deleted."""
+    def _find_to_delete(self, group_id: str, *, empty_id_allowed: bool = False) -> GroupMetadata:
+        """GroupMetadataManager.find_group().  Raises GroupIdNotFound, and NotCoordinator while another coordinator may
+        have the group, where it would not be deleted."""
         if not self._manager.is_certain():
-            return NotCoordinator.code, None
-        return self._manager.find_group(group_id, empty_id_allowed=empty_id_allowed)
-
-    def _delete_group(self, group_id: str) -> int:
-        error_code, group = self._find_to_delete(group_id, empty_id_allowed=True)
+            raise NotCoordinator(group_id)
+        group = self._manager.find_group(group_id, empty_id_allowed=empty_id_allowed)
         if group is None:
-            return error_code or GroupIdNotFound.code
+            raise GroupIdNotFound(group_id)
+        return group
+
+    @staticmethod
+    def _check_is_there(group: GroupMetadata) -> None:
+        if group.is_unloaded:
+            raise NotCoordinator(group.group_id)
+        if group.state is GroupState.DEAD:
+            raise GroupIdNotFound(group.group_id)
+
+    def _delete_group(self, group_id: str) -> None:
+        group = self._find_to_delete(group_id, empty_id_allowed=True)
         with group:
-            if group.is_unloaded:
-                return NotCoordinator.code
-            if group.state is GroupState.DEAD:
-                return GroupIdNotFound.code
+            self._check_is_there(group)
             if group.state is not GroupState.EMPTY:
-                return NonEmptyGroup.code
+                raise NonEmptyGroup(group_id)
             group.transition_to(GroupState.DEAD)
-        self._manager.remove_offsets(group, lambda group: list(group.offsets))
-        return NotCoordinator.code if group.is_unloaded else NONE
+        self._remove_offsets(group, lambda group: list(group.offsets))
 
-    def delete_offsets(
-        self, group_id: str, topic_partitions: Iterable[TopicPartition]
-    ) -> tuple[int, dict[TopicPartition, int]]:
-        """(error code of the group, error code of each partition); a topic that a member consumes keeps its offsets."""
-        error_code, group = self._find_to_delete(group_id)
-        if group is None:
-            return error_code or GroupIdNotFound.code, {}
+    def _remove_offsets(
+        self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]
+    ) -> None:
+        self._manager.remove_offsets(group, choose)
+        if group.is_unloaded:  # meanwhile: then nothing was removed
+            raise NotCoordinator(group.group_id)
+
+    def delete_offsets(self, group_id: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """An error code for each partition; a topic that a member consumes keeps its offsets.
+
+        Raises GroupIdNotFound, NonEmptyGroup, and as GroupMetadataManager.check_group_status().
+        """
+        group = self._find_to_delete(group_id)
         with group:
-            if group.is_unloaded:
-                return NotCoordinator.code, {}
-            if group.state is GroupState.DEAD:
-                return GroupIdNotFound.code, {}
+            self._check_is_there(group)
             if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                return NonEmptyGroup.code, {}
+                raise NonEmptyGroup(group_id)
             results = {
                 topic_partition: GroupSubscribedToTopic.code
                 if group.state is not GroupState.EMPTY and group.is_subscribed_to_topic(topic_partition.topic)
@@ -154,7 +169,5 @@ class GroupAdmin:
             }
         chosen = [topic_partition for topic_partition, error_code in results.items() if not error_code]
         if chosen:
-            self._manager.remove_offsets(group, lambda group: chosen)
-            if group.is_unloaded:
-                return NotCoordinator.code, {}
-        return NONE, results
+            self._remove_offsets(group, lambda group: chosen)
+        return results

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -30,6 +29,7 @@ from kcore.coordinator.group.member_metadata import (
 )
 from kcore.errors import (
     NONE,
+    ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
@@ -68,18 +68,12 @@ class LeaveMemberResult(NamedTuple):
     error_code: int
 
 
-@dataclass(slots=True)
-class LeaveGroupResult:
-    error_code: int
-    members: list[LeaveMemberResult] = field(default_factory=list)
-
-
 class GroupCoordinator:
     """Coordinates the groups whose offsets partition this broker leads.
 
     Thread-safe.  Each group has its own lock; callbacks run without it, on the calling thread or on the one that
-    completed what they waited for.  Methods that can be answered at once return their answer.  Error codes are Kafka's
-    numbers, 0 for success.
+    completed what they waited for.  Methods that can be answered at once return their answer, and raise an ApiError
+    where that is an error.  Results that are passed to callbacks have error codes: Kafka's numbers, 0 for success.
     scheduler: for expirations.  disk_scheduler: for loading offsets; the same if None.
     is_certain: False while another broker may coordinate the same groups, of which this one has not heard.  Then
     OffsetFetch and deletions answer NOT_COORDINATOR, and so does what would be FENCED_INSTANCE_ID, at which a client
@@ -154,16 +148,13 @@ class GroupCoordinator:
         require_known_member_id: from version 4 on, a dynamic member first gets an id (KIP-394).
         support_skipping_assignment: from version 9 on (KIP-814).
         """
-        error_code = self.manager.validate_group_status(group_id)
-        if not error_code and not (
-            self.config.min_session_timeout_ms <= session_timeout_ms <= self.config.max_session_timeout_ms
-        ):
-            error_code = InvalidSessionTimeout.code
-        group = None
-        if not error_code:
-            error_code, group = self.manager.find_group(group_id, create=member_id == UNKNOWN_MEMBER_ID)
-        if group is None:
-            callback(JoinGroupResult(error_code or UnknownMemberId.code, member_id))
+        try:
+            self.manager.check_group_status(group_id)
+            if not self.config.min_session_timeout_ms <= session_timeout_ms <= self.config.max_session_timeout_ms:
+                raise InvalidSessionTimeout(f"{session_timeout_ms} ms")
+            group = self._named_by_member(self.manager.find_group(group_id, create=member_id == UNKNOWN_MEMBER_ID))
+        except ApiError as error:
+            callback(JoinGroupResult(error.code, member_id))
             return
         joining = MemberMetadata(
             member_id,
@@ -177,25 +168,36 @@ class GroupCoordinator:
         )
         reason = reason or "not provided"
         with group:
-            if group.state is GroupState.DEAD:
-                # Being removed, or moved to another broker: the member shall look for the coordinator again.
-                error_code = CoordinatorNotAvailable.code
-            elif not self._accept_joining_member(group, member_id):
-                group.remove(member_id)
-                joining.member_id = UNKNOWN_MEMBER_ID
-                error_code = GroupMaxSizeReached.code
-            elif not group.supports_protocols(protocol_type, [name for name, _ in protocols]):
-                error_code = InconsistentGroupProtocol.code
-            elif member_id == UNKNOWN_MEMBER_ID:
-                self._join_new_member(
-                    group, joining, require_known_member_id, support_skipping_assignment, reason, callback
-                )
-            else:
-                error_code = self._join_current_member(group, joining, reason, callback)
-            if error_code:
-                result = JoinGroupResult(error_code, joining.member_id)
+            try:
+                self._check_join(group, joining)
+                if member_id == UNKNOWN_MEMBER_ID:
+                    self._join_new_member(
+                        group, joining, require_known_member_id, support_skipping_assignment, reason, callback
+                    )
+                else:
+                    self._join_current_member(group, joining, reason, callback)
+            except ApiError as error:
+                result = JoinGroupResult(error.code, joining.member_id)
                 group.after_unlock(lambda: callback(result))
             self._maybe_complete_join(group)
+
+    @staticmethod
+    def _named_by_member(group: GroupMetadata | None) -> GroupMetadata:
+        """A group that a member names.  Raises UnknownMemberId where there is none."""
+        if group is None:
+            raise UnknownMemberId("there is no such group")
+        return group
+
+    def _check_join(self, group: GroupMetadata, joining: MemberMetadata) -> None:
+        if group.state is GroupState.DEAD:
+            # Being removed, or moved to another broker: the member shall look for the coordinator again.
+            raise CoordinatorNotAvailable(group.group_id)
+        if not self._accept_joining_member(group, joining.member_id):
+            group.remove(joining.member_id)
+            joining.member_id = UNKNOWN_MEMBER_ID
+            raise GroupMaxSizeReached(f"group.max.size is {self.config.max_size}")
+        if not group.supports_protocols(joining.protocol_type, [name for name, _ in joining.supported_protocols]):
+            raise InconsistentGroupProtocol(f"{joining.protocol_type} of {joining}")
 
     def _accept_joining_member(self, group: GroupMetadata, member_id: str) -> bool:
         """Whether group.max.size leaves room.  While members gather, those who have come count, which also sheds the
@@ -238,20 +240,18 @@ class GroupCoordinator:
 
     def _join_current_member(
         self, group: GroupMetadata, joining: MemberMetadata, reason: str, callback: JoinCallback
-    ) -> int:
-        """A member that knows its id; returns an error code for the caller to answer."""
+    ) -> None:
+        """A member that knows its id."""
         member_id = joining.member_id
         if member_id in group.pending_members:
             if joining.group_instance_id is not None:
                 # Ids of static members are never pending.
-                return UnknownMemberId.code
+                raise UnknownMemberId(member_id)
             self._add_member_and_rebalance(group, joining, callback, reason)
-            return NONE
-        error_code = self._validate_current_member(group, member_id, joining.group_instance_id)
-        if error_code:
-            return error_code
+            return
+        self._check_current_member(group, member_id, joining.group_instance_id)
         if group.state is GroupState.EMPTY:
-            return UnknownMemberId.code
+            raise UnknownMemberId(member_id)
         member = group.members[member_id]
         changed = member.supported_protocols != joining.supported_protocols
         if (
@@ -268,11 +268,10 @@ class GroupCoordinator:
                 callback,
             )
             self._maybe_prepare_rebalance(group, f"member {member_id} rejoins; client reason: {reason}")
-            return NONE
+            return
         # Nothing new, perhaps the last answer was lost: answer with the current generation.
         result = self._join_result(group, member_id, with_members=group.state is GroupState.COMPLETING_REBALANCE)
         group.after_unlock(lambda: callback(result))
-        return NONE
 
     def _join_result(
         self, group: GroupMetadata, member_id: str, *, with_members: bool = True, skip_assignment: bool = False
@@ -333,7 +332,7 @@ class GroupCoordinator:
 
         generation_id = group.generation_id
 
-        def stored(error_code: int) -> None:
+        def stored(error: ApiError | None) -> None:
             with group:
                 if (
                     group.members.get(new_member_id) is not member
@@ -341,12 +340,12 @@ class GroupCoordinator:
                     or group.generation_id != generation_id
                 ):
                     return  # a rebalance has begun meanwhile and answers
-                if error_code:
+                if error is not None:
                     # The new id is not in the log: treat it as never assigned.
                     group.update_member(member, *old, None)
                     group.replace_static_member(instance_id, new_member_id, old_member_id)
                     result = JoinGroupResult(
-                        error_code,
+                        error.code,
                         UNKNOWN_MEMBER_ID,
                         group.generation_id,
                         group.protocol_type,
@@ -376,7 +375,7 @@ class GroupCoordinator:
 
     def _prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._propagate_assignment_error(group, RebalanceInProgress.code)
+            self._propagate_assignment_error(group, RebalanceInProgress(reason))
         self._clear_pending_sync(group)
         if group.state is GroupState.EMPTY:
             delay_ms: float = self.config.initial_rebalance_delay_ms
@@ -437,7 +436,7 @@ class GroupCoordinator:
         if group.state is GroupState.EMPTY:
             logger.info("group %s: generation %d is empty", group_id, generation_id)
             # Should this fail, the last generation comes back after a restart, and its members' sessions expire.
-            self.manager.store_group(group, {}, lambda error_code: None)
+            self.manager.store_group(group, {}, lambda error: None)
             return
         logger.info("group %s: generation %d has %d members", group_id, generation_id, len(group.members))
         for member in group.members.values():
@@ -466,19 +465,20 @@ class GroupCoordinator:
 
         protocol_type and protocol_name are checked if present (version 5 on).
         """
-        error_code, group = self.manager.find_group(group_id)
-        if group is None:
-            if error_code == CoordinatorLoadInProgress.code:
-                # The rebalance is lost with the last coordinator's state, and old clients do not expect this error.
-                error_code = RebalanceInProgress.code
-            callback(SyncGroupResult(error_code or UnknownMemberId.code))
+        try:
+            group = self._named_by_member(self.manager.find_group(group_id))
+        except CoordinatorLoadInProgress:
+            # The rebalance is lost with the last coordinator's state, and old clients do not expect this error.
+            callback(SyncGroupResult(RebalanceInProgress.code))
+            return
+        except ApiError as error:
+            callback(SyncGroupResult(error.code))
             return
         with group:
-            error_code = self._validate_sync(
-                group, generation_id, member_id, protocol_type, protocol_name, group_instance_id
-            )
-            if error_code:
-                refused = SyncGroupResult(error_code)
+            try:
+                self._check_sync(group, generation_id, member_id, protocol_type, protocol_name, group_instance_id)
+            except ApiError as error:
+                refused = SyncGroupResult(error.code)
                 group.after_unlock(lambda: callback(refused))
                 return
             member = group.members[member_id]
@@ -495,7 +495,7 @@ class GroupCoordinator:
                     logger.warning("group %s: the leader assigned nothing to %s", group_id, missing)
                 self._store_assignment(group, {other: assignments.get(other, b"") for other in group.members})
 
-    def _validate_sync(
+    def _check_sync(
         self,
         group: GroupMetadata,
         generation_id: int,
@@ -503,31 +503,28 @@ class GroupCoordinator:
         protocol_type: str | None,
         protocol_name: str | None,
         group_instance_id: str | None,
-    ) -> int:
-        error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
-        if error_code:
-            return error_code
+    ) -> None:
+        self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
         if (protocol_type is not None and protocol_type != group.protocol_type) or (
             protocol_name is not None and protocol_name != group.protocol_name
         ):
-            return InconsistentGroupProtocol.code
+            raise InconsistentGroupProtocol(f"{protocol_type}, {protocol_name}")
         if group.state is GroupState.EMPTY:
-            return UnknownMemberId.code
+            raise UnknownMemberId(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
-            return RebalanceInProgress.code
-        return NONE
+            raise RebalanceInProgress(group.group_id)
 
     def _store_assignment(self, group: GroupMetadata, assignments: dict[str, bytes]) -> None:
         generation_id = group.generation_id
 
-        def stored(error_code: int) -> None:
+        def stored(error: ApiError | None) -> None:
             with group:
                 # Somebody may have joined while the record was on its way.
                 if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
-                if error_code:
-                    self._propagate_assignment_error(group, error_code)
-                    self._maybe_prepare_rebalance(group, f"error {error_code} while storing the assignment")
+                if error is not None:
+                    self._propagate_assignment_error(group, error)
+                    self._maybe_prepare_rebalance(group, f"error {error.code} while storing the assignment")
                     self._maybe_complete_join(group)
                     return
                 for member in group.members.values():
@@ -540,10 +537,10 @@ class GroupCoordinator:
 
         self.manager.store_group(group, assignments, stored)
 
-    def _propagate_assignment_error(self, group: GroupMetadata, error_code: int) -> None:
+    def _propagate_assignment_error(self, group: GroupMetadata, error: ApiError) -> None:
         for member in group.members.values():
             member.assignment = b""
-            if group.answer_sync(member, SyncGroupResult(error_code)):
+            if group.answer_sync(member, SyncGroupResult(error.code)):
                 # While it waited, its session could not expire; now it must be able to again.
                 self._reset_session(group, member)
 
@@ -575,22 +572,20 @@ class GroupCoordinator:
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
-        """Keep the member alive.  REBALANCE_IN_PROGRESS: the member has to rejoin."""
-        error_code, group = self.manager.find_group(group_id)
-        if error_code:
-            # While it loads there is nothing to say about the member, so it shall simply go on.
-            return NONE if error_code == CoordinatorLoadInProgress.code else error_code
-        if group is None:
-            return UnknownMemberId.code
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> None:
+        """Keep the member alive.  Raises RebalanceInProgress: the member has to rejoin; UnknownMemberId and what else
+        is wrong with it."""
+        try:
+            group = self._named_by_member(self.manager.find_group(group_id))
+        except CoordinatorLoadInProgress:
+            return  # there is nothing to say about the member yet, so it shall simply go on
         with group:
-            error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
-            if error_code:
-                return error_code
+            self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
             if group.state is GroupState.EMPTY:
-                return UnknownMemberId.code
+                raise UnknownMemberId(member_id)
             self._reset_session(group, group.members[member_id])
-            return RebalanceInProgress.code if group.state is GroupState.PREPARING_REBALANCE else NONE
+            if group.state is GroupState.PREPARING_REBALANCE:
+                raise RebalanceInProgress(group_id)
 
     def _reset_session(self, group: GroupMetadata, member: MemberMetadata, timeout_ms: float | None = None) -> None:
         """The member has this long (its session timeout) until it is taken for dead."""
@@ -628,39 +623,40 @@ class GroupCoordinator:
 
     # -- LeaveGroup --------------------------------------------------------------------------------------------------
 
-    def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> LeaveGroupResult:
-        """Remove members; each is answered on its own (version 3 on)."""
-        error_code, group = self.manager.find_group(group_id)
-        if error_code:
-            return LeaveGroupResult(error_code)
+    def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> list[LeaveMemberResult]:
+        """Remove members; each is answered on its own (version 3 on).  Raises for the group."""
+        group = self.manager.find_group(group_id)
         if group is None:
-            return LeaveGroupResult(NONE, [LeaveMemberResult(m[0], m[1], UnknownMemberId.code) for m in leaving])
+            return [LeaveMemberResult(member[0], member[1], UnknownMemberId.code) for member in leaving]
         with group:
             if group.state is GroupState.DEAD:
-                return LeaveGroupResult(CoordinatorNotAvailable.code)
-            return LeaveGroupResult(
-                NONE, [LeaveMemberResult(member[0], member[1], self._leave(group, member)) for member in leaving]
-            )
+                raise CoordinatorNotAvailable(group_id)
+            return [self._leave(group, member) for member in leaving]
 
-    def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> int:
+    def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> LeaveMemberResult:
+        error_code = NONE
+        try:
+            self._remove_leaving(group, leaving)
+        except ApiError as error:
+            error_code = error.code
+        return LeaveMemberResult(leaving.member_id, leaving.group_instance_id, error_code)
+
+    def _remove_leaving(self, group: GroupMetadata, leaving: LeavingMember) -> None:
         member_id, instance_id, reason = leaving
         if member_id == UNKNOWN_MEMBER_ID:
             static_member_id = group.static_members.get(instance_id) if instance_id is not None else None
             if static_member_id is None:
-                return UnknownMemberId.code
+                raise UnknownMemberId(f"no member has the instance id {instance_id}")
             member_id = static_member_id
         elif member_id in group.pending_members:
             group.forget_pending(member_id)
             self._maybe_complete_join(group)
-            return NONE
+            return
         else:
-            error_code = self._validate_current_member(group, member_id, instance_id)
-            if error_code:
-                return error_code
+            self._check_current_member(group, member_id, instance_id)
         self._remove_member(
             group, group.members[member_id], f"{member_id} leaves; client reason: {reason or 'not provided'}"
         )
-        return NONE
 
     def _remove_member(self, group: GroupMetadata, member: MemberMetadata, reason: str) -> None:
         # Its JoinGroup may still be parked; a client that is still there shall try again.
@@ -687,14 +683,18 @@ class GroupCoordinator:
         generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
         group has no members, and creates the group.
         """
-        error_code, group = self.manager.find_group(group_id, create=generation_id < 0, empty_id_allowed=True)
-        if group is None:
-            callback(dict.fromkeys(offsets, error_code or IllegalGeneration.code))
+        try:
+            group = self.manager.find_group(group_id, create=generation_id < 0, empty_id_allowed=True)
+            if group is None:
+                raise IllegalGeneration("there is no such group")
+        except ApiError as error:
+            callback(dict.fromkeys(offsets, error.code))
             return
         with group:
-            error_code = self._validate_offset_commit(group, member_id, group_instance_id, generation_id)
-            if error_code:
-                refused = dict.fromkeys(offsets, error_code)
+            try:
+                self._check_offset_commit(group, member_id, group_instance_id, generation_id)
+            except ApiError as error:
+                refused = dict.fromkeys(offsets, error.code)
                 group.after_unlock(lambda: callback(refused))
                 return
             member = group.members.get(member_id)
@@ -702,24 +702,23 @@ class GroupCoordinator:
                 self._reset_session(group, member)
             self.manager.store_offsets(group, offsets, callback)
 
-    def _validate_offset_commit(
+    def _check_offset_commit(
         self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> int:
+    ) -> None:
         if group.state is GroupState.DEAD:
-            return CoordinatorNotAvailable.code
+            raise CoordinatorNotAvailable(group.group_id)
         if generation_id < 0 and group.state is GroupState.EMPTY:
-            return NONE
+            return
         if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
-            return UnknownMemberId.code
-        error_code = self._validate_member_of_generation(group, member_id, group_instance_id, generation_id)
-        if not error_code and group.state is GroupState.COMPLETING_REBALANCE:
-            return RebalanceInProgress.code
-        return error_code
+            raise UnknownMemberId("the group has members")
+        self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            raise RebalanceInProgress(group.group_id)
 
     def fetch_offsets(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool = False
-    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
-        """(error code of the group, committed offsets); None asks for all partitions that have one."""
+    ) -> dict[TopicPartition, OffsetFetchResult]:
+        """GroupMetadataManager.get_offsets(); None asks for all partitions that have one."""
         return self.manager.get_offsets(group_id, topic_partitions, require_stable)
 
     def partitions_deleted(self, topic_partitions: Collection[TopicPartition]) -> None:
@@ -749,22 +748,22 @@ class GroupCoordinator:
             if member.heartbeat_task is not None:
                 member.heartbeat_task.cancel()
 
-    def _validate_current_member(self, group: GroupMetadata, member_id: str, group_instance_id: str | None) -> int:
-        """FENCED_INSTANCE_ID if another member has the instance id, UNKNOWN_MEMBER_ID if either id is not known."""
+    def _check_current_member(self, group: GroupMetadata, member_id: str, group_instance_id: str | None) -> None:
+        """Raises FencedInstanceId if another member has the instance id, UnknownMemberId if either id is not known."""
         if group_instance_id is not None:
             current = group.static_members.get(group_instance_id)
             if current is None:
-                return UnknownMemberId.code
+                raise UnknownMemberId(f"no member has the instance id {group_instance_id}")
             if current != member_id:
-                return FencedInstanceId.code if self.manager.is_certain() else NotCoordinator.code
-        return NONE if member_id in group.members else UnknownMemberId.code
+                raise (FencedInstanceId if self.manager.is_certain() else NotCoordinator)(group_instance_id)
+        if member_id not in group.members:
+            raise UnknownMemberId(member_id)
 
-    def _validate_member_of_generation(
+    def _check_member_of_generation(
         self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> int:
+    ) -> None:
         if group.state is GroupState.DEAD:
-            return CoordinatorNotAvailable.code
-        error_code = self._validate_current_member(group, member_id, group_instance_id)
-        if not error_code and generation_id != group.generation_id:
-            return IllegalGeneration.code
-        return error_code
+            raise CoordinatorNotAvailable(group.group_id)
+        self._check_current_member(group, member_id, group_instance_id)
+        if generation_id != group.generation_id:
+            raise IllegalGeneration(f"{generation_id}, the group is at {group.generation_id}")

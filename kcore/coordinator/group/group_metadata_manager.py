@@ -64,6 +64,15 @@ _APPEND_ERRORS: dict[type[ApiError], type[ApiError]] = {
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
 
 
+def _error_for_members(error: ApiError) -> ApiError:
+    """What the members of a group get whose metadata could not be stored."""
+    if isinstance(error, RequestTimedOut):
+        return RebalanceInProgress(str(error))
+    if isinstance(error, _TOO_LARGE):
+        return UnknownServerError(str(error))
+    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+
+
 class OffsetFetchResult(NamedTuple):
     """A committed offset; offset -1 and leader epoch -1 where there is none."""
 
@@ -128,17 +137,15 @@ class GroupMetadataManager:
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self.partitions.loading
 
-    def validate_group_status(self, group_id: str, empty_id_allowed: bool = False) -> int:
-        """NONE if this coordinator is responsible for the group and has loaded it; else the error code to answer."""
+    def check_group_status(self, group_id: str, empty_id_allowed: bool = False) -> None:
+        """Raises InvalidGroupId, CoordinatorNotAvailable, CoordinatorLoadInProgress or NotCoordinator unless this
+        coordinator is responsible for the group and has loaded it."""
         if not group_id and not empty_id_allowed:
-            return InvalidGroupId.code
+            raise InvalidGroupId("the group id is empty")
         if not self.is_active:
-            return CoordinatorNotAvailable.code
-        if self.is_group_local(group_id):
-            return NONE
-        if self.is_group_loading(group_id):
-            return CoordinatorLoadInProgress.code
-        return NotCoordinator.code
+            raise CoordinatorNotAvailable("the coordinator has stopped")
+        if not self.is_group_local(group_id):
+            raise (CoordinatorLoadInProgress if self.is_group_loading(group_id) else NotCoordinator)(group_id)
 
     @property
     def is_loading(self) -> bool:
@@ -152,21 +159,19 @@ class GroupMetadataManager:
 
     def find_group(
         self, group_id: str, *, create: bool = False, empty_id_allowed: bool = False
-    ) -> tuple[int, GroupMetadata | None]:
-        """(error code of validate_group_status(), the group); NONE and None: this coordinator has no such group.
+    ) -> GroupMetadata | None:
+        """The group, None where this coordinator has none of that id.  Raises as check_group_status().
 
         create: make it then.  Both are of one moment, so that "no such group" is not the answer about a group whose
         partition moves away.  It may move after that: whoever then takes the group's lock looks at is_unloaded, or
         refuses a Dead group with an error that makes the client look for the coordinator again.
         """
         with self.partitions.lock:
-            error_code = self.validate_group_status(group_id, empty_id_allowed)
-            if error_code:
-                return error_code, None
+            self.check_group_status(group_id, empty_id_allowed)
             group = self._groups.get(group_id)
             if group is None and create:
                 group = self._groups[group_id] = GroupMetadata(group_id, self._time)
-            return NONE, group
+            return group
 
     def remove_group(self, group: GroupMetadata) -> None:
         with self.partitions.lock:
@@ -175,8 +180,10 @@ class GroupMetadataManager:
 
     # -- storing -----------------------------------------------------------------------------------------------------
 
-    def store_group(self, group: GroupMetadata, assignments: dict[str, bytes], callback: Callable[[int], None]) -> None:
-        """Under the group's lock: write its metadata as they are now; callback(error code) runs without the lock."""
+    def store_group(
+        self, group: GroupMetadata, assignments: dict[str, bytes], callback: Callable[[ApiError | None], None]
+    ) -> None:
+        """Under the group's lock: write its metadata as they are now; callback(error) runs without the lock."""
         protocol = group.protocol_name
         value = GroupMetadataValue(
             group.protocol_type or "",
@@ -205,21 +212,16 @@ class GroupMetadataManager:
             builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
         except ValueError as error:
             logger.warning("group %s: its metadata do not fit a record: %s", group.group_id, error)
-            group.after_unlock(lambda: callback(UnknownServerError.code))
+            refusal = UnknownServerError(str(error))
+            group.after_unlock(lambda: callback(refusal))
             return
 
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
-            if error is None:
-                callback(NONE)
-                return
-            logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
-            if isinstance(error, RequestTimedOut):
-                callback(RebalanceInProgress.code)
-            elif isinstance(error, _TOO_LARGE):
-                callback(UnknownServerError.code)
-            else:
-                callback(_APPEND_ERRORS.get(type(error), type(error)).code)
+            if error is not None:
+                logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
+                error = _error_for_members(error)
+            callback(error)
 
         self._append_after_unlock(group, builder.build(), appended)
 
@@ -287,29 +289,28 @@ class GroupMetadataManager:
 
     def get_offsets(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
-    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
-        """(error code of the group, committed offsets); of all partitions that have one for None.
+    ) -> dict[TopicPartition, OffsetFetchResult]:
+        """Committed offsets; of all partitions that have one for None.
 
         With require_stable a partition whose commit is on its way to the log answers UNSTABLE_OFFSET_COMMIT.
-        NOT_COORDINATOR, which makes every client try again, while another coordinator may have newer offsets.
+        Raises as check_group_status(), and NotCoordinator, which makes every client try again, while another
+        coordinator may have newer offsets.
         """
-        error_code, offsets = self._get_offsets(group_id, topic_partitions, require_stable)
-        if not error_code and not self.is_certain():  # now, after they were read: they were the group's last ones
-            return NotCoordinator.code, {}
-        return error_code, offsets
+        offsets = self._get_offsets(group_id, topic_partitions, require_stable)
+        if not self.is_certain():  # now, after they were read: they were the group's last ones
+            raise NotCoordinator(group_id)
+        return offsets
 
     def _get_offsets(
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
-    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
-        error_code, group = self.find_group(group_id, empty_id_allowed=True)
-        if error_code:
-            return error_code, {}
+    ) -> dict[TopicPartition, OffsetFetchResult]:
+        group = self.find_group(group_id, empty_id_allowed=True)
         if group is None:
-            return NONE, {topic_partition: OffsetFetchResult() for topic_partition in topic_partitions or ()}
+            return {topic_partition: OffsetFetchResult() for topic_partition in topic_partitions or ()}
         results = {}
         with group:
             if group.is_unloaded:
-                return NotCoordinator.code, {}
+                raise NotCoordinator(group_id)
             dead = group.state is GroupState.DEAD
             if topic_partitions is None:
                 topic_partitions = [] if dead else list(group.offsets)
@@ -322,7 +323,7 @@ class GroupMetadataManager:
                 else:
                     value = committed.value
                     results[topic_partition] = OffsetFetchResult(value.offset, value.leader_epoch, value.metadata)
-        return NONE, results
+        return results
 
     # -- removing ----------------------------------------------------------------------------------------------------
 

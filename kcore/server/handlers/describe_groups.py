@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound
+from kcore.errors import NONE, ApiError, GroupAuthorizationFailed, GroupIdNotFound
 from kcore.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -32,9 +32,13 @@ class Handler:
             if group_id not in permitted:
                 groups.append(DescribedGroup(error_code=GroupAuthorizationFailed.code, group_id=group_id))
                 continue
-            group = self._group_admin.describe_group(group_id)
-            error_code, error_message = group.error_code, None
-            if error_code == NONE and group.state == "Dead" and context.api_version >= 6:
+            try:
+                group = self._group_admin.describe_group(group_id)
+            except ApiError as error:
+                groups.append(DescribedGroup(error_code=error.code, group_id=group_id))
+                continue
+            error_code, error_message = NONE, None
+            if group.state == "Dead" and context.api_version >= 6:
                 # Older versions say only that it is dead.  Source: KIP-1043.
                 error_code, error_message = GroupIdNotFound.code, f"Group {group_id} not found."
             groups.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.coordinator.group.group_coordinator import LeavingMember
-from kcore.errors import NONE
+from kcore.errors import ApiError
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
@@ -16,27 +16,29 @@ class Handler:
         self._group_coordinator = services.group_coordinator
 
     def handle(self, context: RequestContext, body: LeaveGroupRequest) -> None:
-        if context.api_version < 3:
-            result = self._group_coordinator.leave_group(body.group_id, [LeavingMember(body.member_id)])
-            error_code = result.error_code
-            if error_code == NONE and result.members:
-                error_code = result.members[0].error_code
-            context.respond(LeaveGroupResponse(error_code=error_code))
-            return
-        result = self._group_coordinator.leave_group(
-            body.group_id,
-            [LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in body.members],
+        one_member = context.api_version < 3
+        leaving = (
+            [LeavingMember(body.member_id)]
+            if one_member
+            else [LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in body.members]
         )
+        try:
+            members = self._group_coordinator.leave_group(body.group_id, leaving)
+        except ApiError as error:
+            context.respond(LeaveGroupResponse(error_code=error.code))
+            return
+        if one_member:
+            context.respond(LeaveGroupResponse(error_code=members[0].error_code))
+            return
         context.respond(
             LeaveGroupResponse(
-                error_code=result.error_code,
                 members=[
                     MemberResponse(
                         member_id=member.member_id,
                         group_instance_id=member.group_instance_id,
                         error_code=member.error_code,
                     )
-                    for member in result.members
+                    for member in members
                 ],
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, TopicAuthorizationFailed, UnknownTopicOrPartition
+from kcore.errors import ApiError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -30,9 +30,10 @@ class Handler:
         names = [topic.name for topic in body.topics]
         permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, names)
         existing = [tp for tp in partitions if tp.topic in permitted and cache.contains(tp)]
-        error_code, codes = self._group_admin.delete_offsets(body.group_id, existing)
-        if error_code != NONE:
-            context.respond(OffsetDeleteResponse(error_code=error_code))
+        try:
+            codes = self._group_admin.delete_offsets(body.group_id, existing)
+        except ApiError as error:
+            context.respond(OffsetDeleteResponse(error_code=error.code))
             return
         context.respond(
             OffsetDeleteResponse(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata_manager import OffsetFetchResult
-from kcore.errors import NONE, GroupAuthorizationFailed, TopicAuthorizationFailed, UnknownTopicId
+from kcore.errors import NONE, ApiError, GroupAuthorizationFailed, TopicAuthorizationFailed, UnknownTopicId
 from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -59,7 +59,11 @@ class Handler:
             partitions = [TopicPartition(topic.name, p) for topic in body.topics for p in topic.partition_indexes]
             permitted = self._permitted(context, {tp.topic for tp in partitions})
             known = [tp for tp in partitions if tp.topic in permitted]
-        error_code, offsets = self._group_coordinator.fetch_offsets(body.group_id, known, body.require_stable)
+        error_code, offsets = NONE, {}
+        try:
+            offsets = self._group_coordinator.fetch_offsets(body.group_id, known, body.require_stable)
+        except ApiError as error:
+            error_code = error.code
         if partitions is None:
             permitted = self._permitted(context, {tp.topic for tp in offsets})
             offsets = {tp: result for tp, result in offsets.items() if tp.topic in permitted}
@@ -105,9 +109,10 @@ class Handler:
                 for p in topic.partition_indexes
                 if name is not None and name in permitted
             ]
-        error_code, offsets = self._group_coordinator.fetch_offsets(group.group_id, partitions, require_stable)
-        if error_code != NONE:
-            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code)
+        try:
+            offsets = self._group_coordinator.fetch_offsets(group.group_id, partitions, require_stable)
+        except ApiError as error:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
         topics = []
         if group.topics is None:
             permitted = self._permitted(context, {topic_partition.topic for topic_partition in offsets})

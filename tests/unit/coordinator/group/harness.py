@@ -9,7 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator, LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
-from kcore.errors import KafkaStorageError
+from kcore.errors import NONE, ApiError, KafkaStorageError
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.timer import Timer
@@ -17,6 +17,15 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.replica.delayed_produce import ProducePartitionStatus
 
 OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def code_of(function, *args):
+    """The error code that a client gets."""
+    try:
+        function(*args)
+    except ApiError as error:
+        return error.code
+    return NONE
 
 
 class MemoryLog:
@@ -179,12 +188,14 @@ class Harness:
 
     def heartbeat(self, join, group_id="g", instance_id=None, generation_id=None):
         generation_id = join.generation_id if generation_id is None else generation_id
-        return self.coordinator.heartbeat(group_id, join.member_id, instance_id, generation_id)
+        return code_of(self.coordinator.heartbeat, group_id, join.member_id, instance_id, generation_id)
 
     def leave(self, member_id, instance_id=None, group_id="g"):
         """The error code of the group, or else of the member."""
-        result = self.coordinator.leave_group(group_id, [LeavingMember(member_id, instance_id)])
-        return result.error_code or result.members[0].error_code
+        try:
+            return self.coordinator.leave_group(group_id, [LeavingMember(member_id, instance_id)])[0].error_code
+        except ApiError as error:
+            return error.code
 
     def commit(self, offsets, member_id="", generation_id=-1, group_id="g", instance_id=None):
         """offsets: {(topic, partition): offset or OffsetAndMetadata}"""
@@ -199,8 +210,7 @@ class Harness:
         return answer
 
     def committed(self, group_id="g", require_stable=False):
-        error_code, offsets = self.coordinator.fetch_offsets(group_id, None, require_stable)
-        assert error_code == 0
+        offsets = self.coordinator.fetch_offsets(group_id, None, require_stable)
         return {tuple(tp): result.offset for tp, result in offsets.items()}
 
     # -- whole rebalances

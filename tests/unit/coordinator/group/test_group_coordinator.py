@@ -11,7 +11,7 @@ from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 
-from .harness import Harness
+from .harness import Harness, code_of
 
 # -- who is answered at all
 
@@ -19,17 +19,17 @@ from .harness import Harness
 def test_a_group_whose_partition_is_led_elsewhere_answers_not_coordinator():
     harness = Harness(partitions=[])
     assert harness.join().error_code == errors.NotCoordinator.code
-    assert harness.coordinator.heartbeat("g", "m", None, 1) == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.heartbeat, "g", "m", None, 1) == errors.NotCoordinator.code
     assert harness.commit({("t", 0): 1}).result == {TopicPartition("t", 0): errors.NotCoordinator.code}
-    assert harness.coordinator.fetch_offsets("g", None) == (errors.NotCoordinator.code, {})
+    assert code_of(harness.coordinator.fetch_offsets, "g", None) == errors.NotCoordinator.code
     assert harness.leave("m") == errors.NotCoordinator.code
-    assert harness.coordinator.admin.describe_group("g").error_code == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.admin.describe_group, "g") == errors.NotCoordinator.code
     assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
 
 
 def test_an_empty_group_id_is_invalid_but_for_offsets_and_administration(harness):
     assert harness.join(group_id="").error_code == errors.InvalidGroupId.code
-    assert harness.coordinator.heartbeat("", "m", None, 1) == errors.InvalidGroupId.code
+    assert code_of(harness.coordinator.heartbeat, "", "m", None, 1) == errors.InvalidGroupId.code
     assert harness.commit({("t", 0): 7}, group_id="").result == {("t", 0): 0}
     assert harness.committed(group_id="") == {("t", 0): 7}
 
@@ -380,8 +380,8 @@ def test_heartbeats_cost_no_timer_tasks(harness):
 def test_heartbeats_are_refused_for_unknown_members_and_other_generations(harness):
     (join,) = harness.stable_group()
     assert harness.heartbeat(join, generation_id=2) == errors.IllegalGeneration.code
-    assert harness.coordinator.heartbeat("g", "nobody", None, 1) == errors.UnknownMemberId.code
-    assert harness.coordinator.heartbeat("no such group", "nobody", None, 1) == errors.UnknownMemberId.code
+    assert code_of(harness.coordinator.heartbeat, "g", "nobody", None, 1) == errors.UnknownMemberId.code
+    assert code_of(harness.coordinator.heartbeat, "no such group", "nobody", None, 1) == errors.UnknownMemberId.code
 
 
 def test_the_last_member_to_leave_leaves_an_empty_generation_and_the_group_can_be_joined_again(harness):
@@ -403,12 +403,11 @@ def test_a_leaving_leader_hands_over_to_another_member(harness):
 def test_a_leave_answers_each_member_on_its_own(harness):
     (join,) = harness.stable_group()
     refusal = harness.join(require_known_member_id=True)
-    result = harness.coordinator.leave_group(
+    members = harness.coordinator.leave_group(
         "g",
         [LeavingMember("nobody"), LeavingMember(refusal.member_id), LeavingMember(join.member_id, None, "done")],
     )
-    assert result.error_code == 0
-    assert [m.error_code for m in result.members] == [errors.UnknownMemberId.code, 0, 0]
+    assert [m.error_code for m in members] == [errors.UnknownMemberId.code, 0, 0]
     assert harness.leave("m", group_id="no such group") == errors.UnknownMemberId.code
 
 
@@ -512,22 +511,21 @@ def test_a_consumer_without_group_management_commits_and_fetches(harness):
     answer = harness.commit({("t", 0): 10, ("t", 1): 20})
     assert answer.result == {("t", 0): 0, ("t", 1): 0}
     assert harness.committed() == {("t", 0): 10, ("t", 1): 20}
-    error_code, offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 1), TopicPartition("u", 0)])
-    assert error_code == 0
+    offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 1), TopicPartition("u", 0)])
     assert [tuple(result) for result in offsets.values()] == [(20, -1, "", 0), (-1, -1, "", 0)]
     assert harness.coordinator.admin.list_groups()[1] == [("g", "", "Empty", "classic")]
 
 
 def test_a_commit_keeps_metadata_and_leader_epoch(harness):
     harness.commit({("t", 0): OffsetAndMetadata(5, "note", 3, harness.time.milliseconds())})
-    _, offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 0)])
+    offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 0)])
     assert offsets[TopicPartition("t", 0)] == (5, 3, "note", 0)
 
 
 def test_a_group_that_does_not_exist_has_no_offsets(harness):
-    assert harness.coordinator.fetch_offsets("none", None) == (0, {})
+    assert harness.coordinator.fetch_offsets("none", None) == {}
     tp = TopicPartition("t", 0)
-    assert harness.coordinator.fetch_offsets("none", [tp]) == (0, {tp: (-1, -1, "", 0)})
+    assert harness.coordinator.fetch_offsets("none", [tp]) == {tp: (-1, -1, "", 0)}
 
 
 def test_commits_are_accepted_from_members_of_the_generation_only(harness):
@@ -571,7 +569,7 @@ def test_a_pending_commit_is_unstable_for_requests_of_stable_offsets_and_the_old
     answer = harness.commit({("t", 0): 2})
     assert answer.waits
     assert harness.committed() == {("t", 0): 1}
-    _, offsets = harness.coordinator.fetch_offsets("g", None, require_stable=True)
+    offsets = harness.coordinator.fetch_offsets("g", None, require_stable=True)
     assert offsets[TopicPartition("t", 0)].error_code == errors.UnstableOffsetCommit.code
     harness.replica_manager.release()
     assert harness.committed(require_stable=True) == {("t", 0): 2}

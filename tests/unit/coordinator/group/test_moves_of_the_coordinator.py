@@ -111,7 +111,12 @@ class Moving:
             self._mover.finish()
         self.harness.scheduler.tick()
 
-    # -- requests: the error code, or the answer if there is none
+    def ask(self, request_name):
+        """The answer to one of the requests below, or the code of its error."""
+        try:
+            return getattr(self, request_name)()
+        except errors.ApiError as error:
+            return error.code
 
     def heartbeat(self):
         return self.harness.heartbeat(self.member)
@@ -126,12 +131,10 @@ class Moving:
         return self.harness.commit({TP: 42}).result[TP]
 
     def fetch(self):
-        error_code, offsets = self.harness.coordinator.fetch_offsets("g", [TP])
-        return error_code or offsets[TP].offset
+        return self.harness.coordinator.fetch_offsets("g", [TP])[TP].offset
 
     def fetch_all(self):
-        error_code, offsets = self.harness.coordinator.fetch_offsets("g", None)
-        return error_code or tuple(result.offset for result in offsets.values())
+        return tuple(result.offset for result in self.harness.coordinator.fetch_offsets("g", None).values())
 
     def join(self):
         return self.harness.join(self.member.member_id)
@@ -143,15 +146,13 @@ class Moving:
         return self.harness.sync(self.member)
 
     def describe(self):
-        description = self.harness.coordinator.admin.describe_group("g")
-        return description.error_code or description.state
+        return self.harness.coordinator.admin.describe_group("g").state
 
     def delete(self):
         return self.harness.coordinator.admin.delete_groups(["g"])["g"]
 
     def delete_offsets(self):
-        error_code, results = self.harness.coordinator.admin.delete_offsets("g", [TP])
-        return error_code or results[TP]
+        return self.harness.coordinator.admin.delete_offsets("g", [TP])[TP]
 
     def list(self):
         error_code, groups = self.harness.coordinator.admin.list_groups()
@@ -182,7 +183,7 @@ def code_of(answer):
 def test_a_move_before_the_group_is_looked_up_is_no_answer_about_the_group(request_name, comes_back):
     moving = Moving(comes_back)
     moving.before_the_look_up()
-    answer = getattr(moving, request_name)()
+    answer = moving.ask(request_name)
     moving.finish()
     assert code_of(answer) in LOOK_AGAIN or code_of(answer) == REQUESTS[request_name], code_of(answer)
 
@@ -192,7 +193,7 @@ def test_a_move_before_the_group_is_looked_up_is_no_answer_about_the_group(reque
 def test_a_move_before_the_group_is_locked_is_no_answer_about_the_group(request_name, comes_back):
     moving = Moving(comes_back)
     moving.before_the_groups_lock()
-    answer = getattr(moving, request_name)()
+    answer = moving.ask(request_name)
     moving.finish()
     assert code_of(answer) in LOOK_AGAIN, code_of(answer)
 
@@ -201,7 +202,7 @@ def test_a_move_before_the_group_is_locked_is_no_answer_about_the_group(request_
 def test_a_request_that_makes_a_group_makes_none_after_the_partition_has_moved_away(request_name):
     moving = Moving(comes_back=False)
     moving.before_the_look_up()
-    answer = getattr(moving, request_name)()
+    answer = moving.ask(request_name)
     moving.finish()
     assert moving.harness.coordinator.manager.groups() == []
     assert code_of(answer) in LOOK_AGAIN | {errors.UnknownMemberId.code}
@@ -211,7 +212,7 @@ def test_an_offset_fetch_that_meets_a_move_is_answered_not_coordinator():
     """Java consumers retry it; at COORDINATOR_NOT_AVAILABLE in an OffsetFetch response most of them throw."""
     moving = Moving(comes_back=True)
     moving.before_the_groups_lock()
-    assert moving.fetch() == errors.NotCoordinator.code
+    assert moving.ask("fetch") == errors.NotCoordinator.code
     moving.finish()
     assert moving.fetch() == 42
 

@@ -249,11 +249,11 @@ def test_the_offsets_of_all_groups_for_a_deleted_partition_are_deleted_too(broke
 
     wait_until(has_committed)  # once the group's partition is loaded
     committed = broker.group_coordinator.fetch_offsets
-    assert set(committed("g", None)[1]) == {T0, T1}
+    assert set(committed("g", None)) == {T0, T1}
     controller.update_metadata({"t": {1: {"leader": -2}}})
-    assert set(committed("g", None)[1]) == {T0}
+    assert set(committed("g", None)) == {T0}
     controller.update_metadata({"t": {0: {"leader": -2}}})
-    assert set(committed("g", None)[1]) == set()
+    assert set(committed("g", None)) == set()
 
 
 def test_a_leader_that_the_client_cannot_reach_is_an_error_of_its_partition(broker, controller):

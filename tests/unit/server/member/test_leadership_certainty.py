@@ -20,7 +20,7 @@ def leads(broker, controller):
     controller.broker_epoch = broker.cluster_member.broker_epoch
     controller.update_metadata({OFFSETS: {0: {}}}, with_broker_2(broker))
     controller.leader_and_isr({OFFSETS: [controller.state(0, leader_epoch=4)]})
-    wait_until(lambda: broker.group_coordinator.fetch_offsets("g", None)[0] == 0)
+    wait_until(lambda: broker.group_coordinator.manager.is_group_local("g"))
     results = []
     broker.group_coordinator.commit_offsets("g", "", None, -1, {T0: OffsetAndMetadata(42)}, results.append)
     assert results == [{T0: 0}]
