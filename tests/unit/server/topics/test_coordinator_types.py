@@ -1,5 +1,7 @@
 """The table of coordinators: what a second one needs for its topic and for FindCoordinator is a row, and itself."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -70,3 +72,11 @@ def test_a_key_type_without_a_coordinator_is_refused():
     with kcore.Broker() as broker, Client(broker) as client:
         assert client.ask(FindCoordinatorRequest(key="s", key_type=2), 1).error_code == errors.InvalidRequest.code
         assert broker.metadata_cache.topic_names() == []
+
+
+def test_no_code_of_the_server_compares_a_topic_with_that_of_a_coordinator():
+    """Coordinators and COORDINATOR_TYPES find the coordinator of a topic."""
+    comparison = re.compile(r"[!=]= *(topic_names\.)?(GROUP_METADATA|TRANSACTION_STATE)_TOPIC")
+    paths = list(Path(broker_module.__file__).parent.rglob("*.py"))
+    assert len(paths) > 50
+    assert [path.name for path in paths if comparison.search(path.read_text())] == []
