@@ -70,7 +70,7 @@ FOLDERS = {
 }
 #: What a folder may import of its room's own files.
 FILES_OF_THE_ROOM = {
-    "replica.fetcher": {"fetch_params", "partition", "replica_quota"},
+    "replica.fetcher": {"fetch_params", "partition", "partition_state", "replica_quota"},
     "replica.moves": {"api_errors", "fetch_params", "partition", "replica_quota"},
 }
 #: Single files of folders that may reach further, into a file.

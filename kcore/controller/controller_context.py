@@ -110,9 +110,8 @@ class ControllerContext:
         self.clear()
 
     def clear(self) -> None:
-        #: Of the controller; 0 before the first election.  epoch_version: of its node, which every write checks.
+        #: Of the controller; 0 before the first election.
         self.epoch = 0
-        self.epoch_version = 0
         self.live_brokers: dict[int, LiveBroker] = {}
         #: Those that have announced that they stop; stopped: those of them that have done so.
         self.shutting_down: set[int] = set()

@@ -742,6 +742,3 @@ class KafkaController:
 
     def _count_unclean_election(self, topic_partition: TopicPartition) -> None:
         self.unclean_leader_elections += 1
-
-
-__all__ = ["NO_CONTROLLER", "KafkaController", "LiveBroker", "OnControlledShutdown"]

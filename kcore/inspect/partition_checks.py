@@ -41,6 +41,7 @@ from kcore.log.log_file_names import (
     segment_file,
 )
 from kcore.log.lost_records import meaning_of, read_mark
+from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
@@ -48,8 +49,6 @@ from kcore.log.transaction_index import decode_entries
 
 if TYPE_CHECKING:
     import numpy as np
-
-MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
 class Problem(NamedTuple):

@@ -369,8 +369,8 @@ class Cleaner:
             cleaned.flush()
             index.flush()
             # Retention goes by the age of the data, not of the copy.
-            modified_ns = os.stat(group[-1].log_path).st_mtime_ns
-            os.utime(cleaned.log_path, ns=(modified_ns, modified_ns))
+            modified_s = modified_ms(group[-1].log_path) / 1000
+            os.utime(cleaned.log_path, (modified_s, modified_s))
             logger.debug("%s: %d segments from %d on became one", log.directory, len(group), cleaned.base_offset)
             log.replace_segments([cleaned], group)
         except BaseException:

@@ -195,9 +195,6 @@ class MetadataCache:
     def topics(self) -> list[TopicInfo]:
         return self.snapshot.topics()
 
-    def topic_names(self) -> list[str]:
-        return list(self.snapshot.topic_names())
-
     def topic_id(self, name: str) -> UUID:
         return self.snapshot.topic_id(name)
 

@@ -221,14 +221,6 @@ def served_apis(is_cluster_member: bool) -> dict[ApiKey, tuple[int, int]]:
     return dict(sorted((SUPPORTED | INTER_BROKER if is_cluster_member else SUPPORTED).items()))
 
 
-def is_served(api_key: ApiKey, version: int) -> bool:
-    """Whether a broker answers this version; otherwise Kafka closes the connection, except for ApiVersions."""
-    if api_key not in SUPPORTED:
-        return False
-    first, last = SUPPORTED[api_key]
-    return first <= version <= last
-
-
 @lru_cache(1024)
 def is_flexible(api_key: ApiKey, version: int) -> bool:
     """Whether this version of the API has compact lengths and tagged fields."""

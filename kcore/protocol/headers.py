@@ -37,7 +37,7 @@ class RequestHeader(NamedTuple):
 def decode_request_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> RequestHeader:
     """The header at `position` of a frame (which begins after its size).
 
-    The version may be one that is not served (api_keys.is_served).  An ApiVersions request of such a version is
+    The version may be one that is not served (api_keys.served_apis).  An ApiVersions request of such a version is
     answered with messages.api_versions.unsupported_version_response(); for any other API Kafka closes the connection.
     Raises InvalidRequest for an unknown API key or a malformed header: Kafka closes the connection then, too.
     """

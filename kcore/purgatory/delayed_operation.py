@@ -172,11 +172,6 @@ class DelayedOperationPurgatory:
                 if not watching:
                     del watchers[key]
 
-    def watched(self, key: Hashable) -> int:
-        """How many operations wait under key."""
-        with self._lock:
-            return sum(len(operation.waiting) for operation in self.watchers.get(key, ()))
-
     @property
     def size(self) -> int:
         """How many entries all watch lists have; an operation has one under each of its keys."""

@@ -39,7 +39,7 @@ from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRec
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos, Run
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.disk_full_refusals import DiskFullRefusals
-from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
 from kcore.replica.fetcher.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
 from kcore.replica.local_reads import read_partitions
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
@@ -784,13 +784,3 @@ class ReplicaManager:
             partition.resign()
             self.complete_waiting(partition.topic_partition)
         self.checkpoint_high_watermarks()
-
-
-__all__ = [
-    "DeleteRecordsResult",
-    "FetchParams",
-    "FetchPartitionData",
-    "FetchPartitionResult",
-    "ProducePartitionStatus",
-    "ReplicaManager",
-]

@@ -42,6 +42,7 @@ from kcore.log.offset_truncation import (
     offset_truncation_state,
     out_of_range,
 )
+from kcore.log.special_timestamps import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kcore.replica.fetch_params import FetchPartitionData
 from kcore.replica.fetcher.fetchers import InitialFetchState
 from kcore.replica.fetcher.leader_endpoint import (
@@ -63,8 +64,6 @@ from kcore.replica.replica_quota import ReplicaQuota, follower_throttles
 
 logger = logging.getLogger(__name__)
 
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
 #: How often the fetch data of every partition is rebuilt: retention raises log starts without calling the fetcher.
 _REFRESH_MS = 30_000
 

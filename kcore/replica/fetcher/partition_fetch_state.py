@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-NO_EPOCH = -1
+from kcore.replica.partition_state import NO_EPOCH
 
 
 class Phase(enum.Enum):

@@ -176,11 +176,6 @@ class ReplicaFetcherManager:
         )
 
     @property
-    def max_lag(self) -> int:
-        """Records that the partition furthest from its leader lacks; 0 without partitions."""
-        return max((state.lag or 0 for state in self.states().values()), default=0)
-
-    @property
     def failed_partitions_count(self) -> int:
         """Partitions that are copied no longer, until the controller's next update of them."""
         return len(self._failed)

@@ -134,7 +134,7 @@ def test_PURG_03_an_operation_that_completes_at_the_first_try_is_neither_watched
     op = Op(ready=True)
     assert purgatory.try_complete_else_watch(op, ["a"])
     assert (op.tries, op.calls) == (1, ["complete"])
-    assert purgatory.watched("a") == 0
+    assert not purgatory.operations("a")
     assert timer.size == 0
 
 
@@ -146,7 +146,7 @@ def test_PURG_04_check_and_complete_tries_what_waits_under_the_key_and_returns_h
     purgatory.try_complete_else_watch(other, ["b"])
     ops[0].ready = ops[2].ready = other.ready = True
     assert purgatory.check_and_complete("a") == 2
-    assert purgatory.watched("a") == 1
+    assert len(purgatory.operations("a")) == 1
     assert other.calls == []
     assert purgatory.check_and_complete("a") == 0
     assert purgatory.check_and_complete("nobody") == 0

@@ -8,8 +8,9 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.timer import Timer
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
-from kcore.replica.replica_manager import FetchParams, FetchPartitionData, ReplicaManager
+from kcore.replica.replica_manager import ReplicaManager
 
 TP = TopicPartition("t", 0)
 

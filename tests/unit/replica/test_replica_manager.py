@@ -7,8 +7,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.replica import replica_manager
 from kcore.replica.delayed_fetch import DelayedFetch
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import Partition
-from kcore.replica.replica_manager import FetchParams, FetchPartitionData
 
 from .conftest import TP, Answer, Node, batch, update
 

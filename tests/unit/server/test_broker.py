@@ -443,7 +443,7 @@ def test_a_fetch_that_waits_is_woken_by_an_append_and_dropped_by_a_stop():
         request.min_bytes = 1
         with Client(broker) as woken:
             woken.send(request, 11)
-            while not broker.replica_manager.delayed_fetch_purgatory.watched(TopicPartition("t", 0)):
+            while not broker.replica_manager.delayed_fetch_purgatory.operations(TopicPartition("t", 0)):
                 pass
             produce(broker, "t", b"x")
             assert woken.receive(1, 11).responses[0].partitions[0].high_watermark == 1

