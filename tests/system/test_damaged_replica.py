@@ -36,12 +36,14 @@ def processes(tmp_path):
 
 
 def produce(processes, first, count):
-    producer = Producer({"bootstrap.servers": processes.bootstrap_servers, "acks": "all", "linger.ms": 0})
+    # Small batches, so that each segment has several.
+    settings = {"acks": "all", "linger.ms": 0, "batch.num.messages": 5}
+    producer = Producer({"bootstrap.servers": processes.bootstrap_servers, **settings})
     failed = []
     for number in range(first, first + count):
         producer.produce(TOPIC, b"%d" % number, on_delivery=lambda error, message: error and failed.append(error))
         if number % 20 == 19:
-            producer.flush(DEADLINE_S)  # small batches
+            producer.flush(DEADLINE_S)
     assert producer.flush(DEADLINE_S) == 0 and not failed
 
 

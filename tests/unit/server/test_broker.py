@@ -155,7 +155,7 @@ def test_a_broker_that_does_not_run_is_reported(tmp_path):
         with pytest.raises(RuntimeError, match="has stopped"):
             use()
     with kcore.Broker(tmp_path) as broker:
-        assert broker.metadata_cache.topic_names() == ["t"]
+        assert list(broker.metadata_cache.snapshot.topic_names()) == ["t"]
 
 
 @pytest.mark.parametrize("stopped_before", range(3))
@@ -196,7 +196,7 @@ def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(
                 broker.store.create_recursive(topic_deletion(topic_id), encode_deletion("t"))
             produce(broker, "t", b"new")
     with kcore.Broker(tmp_path) as broker:
-        assert sorted(broker.metadata_cache.topic_names()) == (["other", "t"] if recreated else ["other"])
+        assert sorted(broker.metadata_cache.snapshot.topic_names()) == (["other", "t"] if recreated else ["other"])
         assert broker.store.children("/admin/delete_topics") == []
         assert broker.store.children("/kcore/topic_deletions") == []
         assert values(broker, "other") == [b"kept"]

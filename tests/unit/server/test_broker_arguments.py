@@ -82,7 +82,7 @@ def test_topics_and_partitions_of_a_wrong_type_or_number_are_refused():
                 broker.create_topic("t", partitions=partitions)
         with pytest.raises(InvalidConfig, match=r"retention\.m; did you mean retention\.ms\?"):
             broker.create_topic("t", retention_m=5)
-        assert broker.metadata_cache.topic_names() == []
+        assert list(broker.metadata_cache.snapshot.topic_names()) == []
         broker.create_topic("t")
         for partition in ("0", None, 0.0):
             with pytest.raises(TypeError, match="partition must be an int"):

@@ -38,7 +38,11 @@ from kcore.log.log_config import BROKER_SYNONYMS
 from kcore.metadata import znodes
 from kcore.metadata.open_store import open_store
 from kcore.network import socket_server
-from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from kcore.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -661,14 +665,16 @@ def test_settings_of_a_controlled_shutdown_act(tmp_path, monkeypatch, settings, 
     asked = []
     send = BlockingSender.send
 
-    def refuse(sender, request, api_version):
+    def find_no_leader(sender, request, api_version):
         if isinstance(request, ControlledShutdownRequest):
             asked.append(request)
-            raise ConnectionResetError("no answer")
+            # Another replica may come into the ISR, as far as the metadata say.
+            remaining = [RemainingPartition(topic_name="new", partition_index=0)]
+            return ControlledShutdownResponse(remaining_partitions=remaining)
         return send(sender, request, api_version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BlockingSender, "send", refuse)
+        patch.setattr(BlockingSender, "send", find_no_leader)
         pair.cluster.stop(1 - pair.cluster.controller())
     pair.cluster.stop()
     assert len(asked) == attempts

@@ -53,7 +53,7 @@ def test_the_topic_of_another_coordinator_is_made_when_a_client_looks_for_it(wit
             # len() of the key, of three partitions.
             beyond = client.ask(FindCoordinatorRequest(key="ids", key_type=TRANSACTION), 1)
             assert beyond.error_code == errors.CoordinatorNotAvailable.code
-        assert broker.metadata_cache.topic_names() == [TOPIC]
+        assert list(broker.metadata_cache.snapshot.topic_names()) == [TOPIC]
         assert broker.admin_manager.topic_config(TOPIC) == {"cleanup.policy": "compact", "segment.bytes": "65536"}
         assert broker.admin_manager.num_auto_created(TOPIC) == 3
     assert sorted(with_transactions) == [(0, 0), (1, 0), (2, 0)]
@@ -71,7 +71,7 @@ def test_an_internal_topic_without_a_coordinator_is_not_made_automatically():
 def test_a_key_type_without_a_coordinator_is_refused():
     with kcore.Broker() as broker, Client(broker) as client:
         assert client.ask(FindCoordinatorRequest(key="s", key_type=2), 1).error_code == errors.InvalidRequest.code
-        assert broker.metadata_cache.topic_names() == []
+        assert list(broker.metadata_cache.snapshot.topic_names()) == []
 
 
 def test_no_code_of_the_server_compares_a_topic_with_that_of_a_coordinator():
