@@ -28,11 +28,15 @@ class Doors:
         self.calls = []
 
     def become_leader_or_follower(self, updates, controller_epoch):
-        self.calls.append((updates, controller_epoch, self.store.children(znodes.TOPICS), self.cache.topic_names()))
+        self.calls.append(
+            (updates, controller_epoch, self.store.children(znodes.TOPICS), list(self.cache.snapshot.topic_names()))
+        )
         return {u.topic_partition: self._error(u) for u in updates}
 
     def stop_replicas(self, stops, controller_epoch):
-        self.calls.append((stops, controller_epoch, self.store.children(znodes.TOPICS), self.cache.topic_names()))
+        self.calls.append(
+            (stops, controller_epoch, self.store.children(znodes.TOPICS), list(self.cache.snapshot.topic_names()))
+        )
         return {s.topic_partition: self._error(s) for s in stops}
 
     def _error(self, order):
