@@ -23,9 +23,9 @@ from kcore.replica.delayed_fetch import DelayedFetch
 from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
+from kcore.replica.partition_watch import SessionFetch
 from kcore.replica.replica import Replica, ReplicaState
 from kcore.replica.replica_quota import ReplicaQuota, leader_throttles
-from kcore.replica.session_fetch import SessionFetch
 
 if TYPE_CHECKING:
     from kcore.replica.partition import Partition

@@ -34,8 +34,8 @@ from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback, Run
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.partition import Partition
+from kcore.replica.partition_watch import PartitionWatch, SessionFetch, repeats_idle_fetch
 from kcore.replica.replica_quota import ReplicaQuota
-from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.fetch_session import (
     FINAL_EPOCH,
@@ -320,7 +320,7 @@ class Handler:
                 session.drop_view()
                 return None
             if view is None:
-                watch = SessionWatch.of(self._replica_manager, params.isolation)
+                watch = PartitionWatch.of(self._replica_manager, params.isolation)
                 view = session.view = SessionView(readable, watch, now_ms)
                 watch.cover(view.by_partition)
             elif is_full:

@@ -26,7 +26,7 @@ from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
 
 if TYPE_CHECKING:
     from kcore.protocol.messages.fetch import FetchPartition, FetchRequest
-    from kcore.replica.session_fetch import SessionWatch
+    from kcore.replica.partition_watch import PartitionWatch
 
 #: The id of no session, and the epochs that ask for none, and for a new one (SESS-01).
 INVALID_SESSION_ID = 0
@@ -139,7 +139,7 @@ class SessionView:
 
     __slots__ = ("by_partition", "checked_epoch", "data", "last_full_read_ms", "to_read", "watch")
 
-    def __init__(self, partitions: Iterable[CachedPartition], watch: SessionWatch, now_ms: float) -> None:
+    def __init__(self, partitions: Iterable[CachedPartition], watch: PartitionWatch, now_ms: float) -> None:
         self.by_partition = {cached.topic_partition: cached for cached in partitions}
         self.data = {topic_partition: cached.data for topic_partition, cached in self.by_partition.items()}
         self.to_read = dict.fromkeys(self.by_partition)

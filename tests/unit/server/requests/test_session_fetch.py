@@ -20,8 +20,8 @@ from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
+from kcore.replica.partition_watch import PartitionWatch, SessionFetch
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.replica.session_fetch import SessionFetch, SessionWatch
 from kcore.server.handlers.fetch import Handler
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
 from tests.unit.server.client import Client, batch
@@ -314,14 +314,14 @@ def test_a_fetch_whose_session_is_closed_while_it_waits_is_answered_with_the_nex
 
 def test_a_fetch_whose_session_is_closed_before_it_waits_reads_all_and_waits_not(broker, client, monkeypatch):
     reader = Reader(client).open(broker)
-    begin_wait = SessionWatch.begin_wait
+    begin_wait = PartitionWatch.begin_wait
 
     def closed(self, fetch):
         self.close()
         broker.produce("t", b"a", partition=3)  # without a notification
         return begin_wait(self, fetch)
 
-    monkeypatch.setattr(SessionWatch, "begin_wait", closed)
+    monkeypatch.setattr(PartitionWatch, "begin_wait", closed)
     assert reader.fetch(max_wait_ms=60_000) == {3: (0, [b"a"])}
 
 
@@ -449,7 +449,7 @@ def test_a_session_that_is_closed_while_a_fetch_of_it_begins_leaves_nothing_behi
 def test_what_a_throttled_fetch_has_read_is_read_again(broker, client, monkeypatch):
     """Also if no change of it is reported: all partitions are read now and then because there may be such."""
     reader = Reader(client).open(broker)
-    monkeypatch.setattr(SessionWatch, "try_complete_for", lambda self, key: False)
+    monkeypatch.setattr(PartitionWatch, "try_complete_for", lambda self, key: False)
     broker.produce("t", b"a", partition=3)
     broker.replica_manager.time.sleep(5000)
     throttle_ms = [1]

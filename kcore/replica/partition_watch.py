@@ -24,7 +24,7 @@ from kcore.replica.replica_manager import ReplicaManager
 Results = list[tuple[TopicPartition, FetchPartitionResult]]
 
 
-class SessionWatch(DelayedOperation):
+class PartitionWatch(DelayedOperation):
     """What has changed of a session's partitions, as the purgatory reports it, from one fetch to the next.
 
     Thread-safe.  Watches from the first cover() until close() and the end of the last wait; never completes.
@@ -43,7 +43,7 @@ class SessionWatch(DelayedOperation):
         self._is_closed = False
 
     @classmethod
-    def of(cls, replica_manager: ReplicaManager, isolation: FetchIsolation) -> SessionWatch:
+    def of(cls, replica_manager: ReplicaManager, isolation: FetchIsolation) -> PartitionWatch:
         """For readers of this isolation level."""
         if isolation is FetchIsolation.LOG_END:
             return cls(replica_manager.delayed_log_end_fetch_purgatory, isolation)
@@ -134,7 +134,7 @@ class SessionFetch(DelayedOperation):
         params: FetchParams,
         partitions: Mapping[TopicPartition, FetchPartitionData],
         to_read: Iterable[TopicPartition],
-        watch: SessionWatch,
+        watch: PartitionWatch,
         take_changed: Callable[[], dict[TopicPartition, None]],
         replica_manager: ReplicaManager,
         callback: FetchCallback,

@@ -5,13 +5,13 @@ tests/unit/server/requests/test_session_fetch.py has them over a socket.
 
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.replica.session_fetch import SessionFetch, SessionWatch
+from kcore.replica.partition_watch import PartitionWatch, SessionFetch
 from tests.unit.replica.conftest import TP, Answer, batch
 
 
 def test_a_record_that_is_appended_between_the_read_of_a_fetch_and_its_wait_is_answered_at_once(leader, monkeypatch):
     manager = leader.replica_manager
-    watch = SessionWatch.of(manager, FetchIsolation.HIGH_WATERMARK)
+    watch = PartitionWatch.of(manager, FetchIsolation.HIGH_WATERMARK)
     watch.cover([TP])
     read = manager.fetch_now
 
