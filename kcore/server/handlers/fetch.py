@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from functools import partial
 from itertools import chain
-from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
-    InconsistentTopicId,
     InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
-    UnsupportedCompressionType,
-    UnsupportedVersion,
 )
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.metadata.metadata_cache import MetadataSnapshot
@@ -30,13 +25,10 @@ from kcore.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from kcore.record.down_conversion import down_convert
-from kcore.replica.delayed_fetch import FetchCallback, Run
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
-from kcore.replica.partition import Partition
 from kcore.replica.partition_watch import PartitionWatch, SessionFetch, repeats_idle_fetch
-from kcore.replica.replica_quota import ReplicaQuota
 from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.fetch_reader import MAX_INLINE_PARTITIONS, FetchReader
 from kcore.server.requests.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -51,8 +43,6 @@ from kcore.server.requests.services import Services
 
 _READ_COMMITTED = 1
 _WITHOUT_RACK = ClientMetadata("", "")
-#: A session of more is read on the pool: a partition costs some 4 us of the thread's time.
-MAX_INLINE_PARTITIONS = 300
 #: From so many on a session remembers which partitions are idle.
 MANY_PARTITIONS = 3
 
@@ -62,7 +52,6 @@ class Handler:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
         self._config = services.config
-        self._pool = services.request_handler_pool
         self._sessions = services.fetch_sessions
         self._time = services.time
         #: A follower that lags must be seen long before replica.lag.time.max.ms.
@@ -70,8 +59,11 @@ class Handler:
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
         self._auth = services.auth
-        #: A broker alone changes its metadata and its logs together.
-        self._compares_topic_ids = services.cluster_member is not None
+        self._reader = FetchReader(
+            services.replica_manager,
+            services.request_handler_pool,
+            compares_topic_ids=services.cluster_member is not None,
+        )
 
     def runs_on(self, context: RequestContext, body: FetchRequest) -> RunsOn:
         if body.session_epoch > INITIAL_EPOCH:
@@ -113,10 +105,8 @@ class Handler:
                 topic_partition = TopicPartition(name, partition.partition)
                 if not cache.contains(topic_partition):
                     refused[t, p] = UnknownTopicOrPartition.code
-                elif version < 10 and self._is_stored_in_zstd(topic_partition):
-                    refused[t, p] = UnsupportedCompressionType.code
-                elif version >= 13 and self._is_log_of_another(topic_partition, topic.topic_id):
-                    refused[t, p] = InconsistentTopicId.code
+                elif (refusal := self._reader.refusal(version, topic_partition, topic.topic_id)) is not None:
+                    refused[t, p] = refusal.code
                 else:
                     infos.append(
                         (
@@ -142,11 +132,7 @@ class Handler:
         if not infos:
             respond([])
             return
-        params = self._params(context, body)
-        callback: FetchCallback = respond if version >= 4 else self._converting(context, infos, respond)
-        if params.quota is not None:
-            callback = _recording(params.quota, callback)
-        self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
+        self._reader.read(context, self._params(context, body), infos, respond)
 
     def _denied(self, context: RequestContext, body: FetchRequest, names: list[str | None]) -> Collection[int]:
         """Which of these topics the request may not read; None, the name of an unknown id, only followers may not.
@@ -256,9 +242,7 @@ class Handler:
             respond([])
             return
         infos = [(cached.topic_partition, cached.data) for cached in readable]
-        params = self._params(context, body)
-        callback = respond if params.quota is None else _recording(params.quota, respond)
-        self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
+        self._reader.read(context, self._params(context, body), infos, respond)
 
     def _permitted(
         self,
@@ -279,11 +263,6 @@ class Handler:
             [cached for number, cached in enumerate(partitions) if number not in denied],
             [cached for number, cached in enumerate(partitions) if number in denied],
         )
-
-    def _run(self, context: RequestContext, count: int) -> Run | None:
-        """Where so many partitions are read and answered once the fetch has waited: a large one on the pool, or the
-        producer whose append ended its wait would wait for it, and all connections of that producer's thread."""
-        return partial(self._pool.submit, context.request) if count > MAX_INLINE_PARTITIONS else None
 
     def _reads_all(self, view: SessionView | None) -> bool:
         """Whether it is time to read all partitions of a session."""
@@ -393,61 +372,13 @@ class Handler:
                     error = UnknownTopicOrPartition
                 else:
                     cached.found_in = snapshot.serial
-            if error is None:
-                if version < 10 and self._is_stored_in_zstd(cached.topic_partition):
-                    error = UnsupportedCompressionType
-                elif by_id and self._is_log_of_another(cached.topic_partition, cached.topic_id):
-                    error = InconsistentTopicId
+            if error is None and (by_id or version < 10):
+                error = self._reader.refusal(version, cached.topic_partition, cached.topic_id)
             if error is None:
                 readable.append(cached)
             else:
                 refused.append((cached, FetchPartitionResult(error(f"{cached.topic_partition}: {error.__name__}"))))
         return readable, refused
-
-    def _converting(
-        self, context: RequestContext, infos: list[tuple[TopicPartition, FetchPartitionData]], respond: FetchCallback
-    ) -> FetchCallback:
-        """A callback that converts what was read and responds, on the pool: a fetch that waited ends on the thread of
-        the append that it waited for."""
-        magic = 0 if context.api_version < 2 else 1
-
-        def convert(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
-            self._convert_down(magic, infos, results)
-            respond(results)
-
-        return lambda results: self._pool.submit(context.request, partial(convert, results))
-
-    def _convert_down(
-        self,
-        magic: int,
-        infos: list[tuple[TopicPartition, FetchPartitionData]],
-        results: list[tuple[TopicPartition, FetchPartitionResult]],
-    ) -> None:
-        """Put in place of each partition's records what a client of that magic can read, or why it cannot."""
-        for (topic_partition, partition), (_, result) in zip(infos, results, strict=True):
-            records = result.records
-            if not records.size_in_bytes:
-                continue
-            config = self._replica_manager.log_config(topic_partition)
-            try:
-                if config is not None and not config.message_downconversion_enable:
-                    raise UnsupportedVersion(f"{topic_partition}: message.downconversion.enable is false")
-                meters = self._replica_manager.meters.topic(topic_partition.topic)
-                result.converted = down_convert(records, magic, partition.fetch_offset, meters)
-            except ApiError as error:
-                result.error = error
-
-    def _is_stored_in_zstd(self, topic_partition: TopicPartition) -> bool:
-        config = self._replica_manager.log_config(topic_partition)
-        return config is not None and config.compression_type == "zstd"
-
-    def _is_log_of_another(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the log here is that of another topic of the same name: the metadata have the new one, and the
-        controller's order to stop this one is still to come (KIP-516)."""
-        if not self._compares_topic_ids:
-            return False
-        hosted = self._replica_manager.get_partition(topic_partition)
-        return isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}
@@ -507,18 +438,6 @@ def _partition_data(number: int, result: FetchPartitionResult) -> PartitionData:
         epoch, end_offset = result.diverging_epoch
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return answer
-
-
-def _recording(quota: ReplicaQuota, respond: FetchCallback) -> FetchCallback:
-    """respond, after the bytes of throttled partitions have been recorded (QUOTA-03)."""
-
-    def record_and_respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
-        size = sum(result.records.size_in_bytes for tp, result in results if quota.is_throttled(tp))
-        if size:
-            quota.record(size)
-        respond(results)
-
-    return record_and_respond
 
 
 def _denial(cached: CachedPartition) -> FetchPartitionResult:
