@@ -23,7 +23,7 @@ from kcore.replica.delayed_fetch import DelayedFetch
 from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
-from kcore.replica.partition_watch import SessionFetch
+from kcore.replica.partition_watch import WatchingFetch
 from kcore.replica.replica import Replica, ReplicaState
 from kcore.replica.replica_quota import ReplicaQuota, leader_throttles
 
@@ -524,7 +524,7 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
                         f"{progress[0]} (HW-05)"
                     )
                     waiting.append(WaitingRequest("a DeleteRecords", ms_left, waits_for))
-            elif isinstance(operation, DelayedFetch | SessionFetch):
+            elif isinstance(operation, DelayedFetch | WatchingFetch):
                 waiting.append(_waiting_fetch(replica_manager, topic_partition, operation, ms_left))
     return tuple(waiting)
 
@@ -537,7 +537,7 @@ def _replication(replica_manager: ReplicaManager, topic_partition: TopicPartitio
 def _waiting_fetch(
     replica_manager: ReplicaManager,
     topic_partition: TopicPartition,
-    operation: DelayedFetch | SessionFetch,
+    operation: DelayedFetch | WatchingFetch,
     ms_left: int,
 ) -> WaitingRequest:
     partition = replica_manager.get_partition_or_exception(topic_partition)

@@ -1,31 +1,25 @@
-"""The fetch of a session of many partitions costs what has changed, and not all its partitions (SESS-08, SESS-15).
-
-A partition is idle once its reader has all that it may read.  It is not read again before the purgatory reports a
-change of it: an append, a high watermark, a log start, another leader, a failure.  Now and then the caller has all
-partitions read: a follower's last fetch is known only from a read.  For a follower repeats_idle_fetch() stands for the
-read where nothing has changed.
+"""Which of many partitions have changed, as the purgatory reports it: an append, a high watermark, a log start, another
+leader, a failure.  And the fetch that waits for such a change, and what it needs to know of a partition to do so.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Protocol
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
-from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState
 from kcore.replica.replica_manager import ReplicaManager
 
-Results = list[tuple[TopicPartition, FetchPartitionResult]]
-
 
 class PartitionWatch(DelayedOperation):
-    """What has changed of a session's partitions, as the purgatory reports it, from one fetch to the next.
+    """What has changed of these partitions, from one fetch to the next.
 
     Thread-safe.  Watches from the first cover() until close() and the end of the last wait; never completes.
     """
@@ -39,7 +33,7 @@ class PartitionWatch(DelayedOperation):
         self._guard = threading.Lock()
         self._keys: set[TopicPartition] = set()
         self._changed: dict[TopicPartition, None] = {}
-        self._waiting: tuple[SessionFetch, ...] = ()
+        self._waiting: tuple[WatchingFetch, ...] = ()
         self._is_closed = False
 
     @classmethod
@@ -75,8 +69,8 @@ class PartitionWatch(DelayedOperation):
         return changed
 
     @property
-    def waiting(self) -> tuple[SessionFetch, ...]:
-        """The fetches of the session that wait now: one, and those that a client has given up."""
+    def waiting(self) -> tuple[WatchingFetch, ...]:
+        """The fetches that wait now: the last one, and those that a client has given up."""
         return self._waiting
 
     def try_complete(self) -> bool:
@@ -91,7 +85,7 @@ class PartitionWatch(DelayedOperation):
             fetch.partition_changed(key)
         return False
 
-    def begin_wait(self, fetch: SessionFetch) -> list[TopicPartition] | None:
+    def begin_wait(self, fetch: WatchingFetch) -> list[TopicPartition] | None:
         """Report changes to this fetch from now on; those since take_changed() come back.  None after close()."""
         with self._guard:
             if self._is_closed:
@@ -99,7 +93,7 @@ class PartitionWatch(DelayedOperation):
             self._waiting = (*self._waiting, fetch)
             return list(self._changed)
 
-    def end_wait(self, fetch: SessionFetch) -> None:
+    def end_wait(self, fetch: WatchingFetch) -> None:
         with self._guard:
             self._waiting = tuple(waiting for waiting in self._waiting if waiting is not fetch)
             is_over = self._is_closed and not self._waiting
@@ -107,88 +101,70 @@ class PartitionWatch(DelayedOperation):
             self.cover(())
 
 
-class SessionFetch(DelayedOperation):
-    """One fetch: reads what is not idle; if there is nothing to answer, waits until there is, or for its deadline, and
-    then reads what has changed and what is still not idle.
+class FetchedPartition(Protocol):
+    """What is asked of a partition now."""
 
-    params.min_bytes is 1 at most: any record is enough.  to_read: of the session's partitions those that are not idle.
-    idle: those of the answer that need no other read before they change.  take_changed() says when the wait ends which
-    partitions this fetch has to read again: none if another fetch has continued the session, which then answers them.
-    Source of what ends the wait: DelayedFetch (PURG-11..16).
+    data: FetchPartitionData
+
+
+class WatchingFetch(DelayedOperation):
+    """A fetch that waits until a watch reports that any of its partitions has something to read, or cannot be read, or
+    until its deadline.
+
+    params.min_bytes is 1 at most: any record is enough.  answer() then reads again, on the thread that ended the wait.
+    Source of what ends it: DelayedFetch (PURG-11..16).
     """
 
-    __slots__ = (
-        "_callback",
-        "_idle_results",
-        "_partitions",
-        "_replica_manager",
-        "_take_changed",
-        "_to_read",
-        "_watch",
-        "idle",
-        "params",
-    )
+    __slots__ = ("_answer", "_partitions", "_replica_manager", "_watch", "params")
 
     def __init__(
         self,
         params: FetchParams,
-        partitions: Mapping[TopicPartition, FetchPartitionData],
-        to_read: Iterable[TopicPartition],
+        partitions: Mapping[TopicPartition, FetchedPartition],
         watch: PartitionWatch,
-        take_changed: Callable[[], dict[TopicPartition, None]],
         replica_manager: ReplicaManager,
-        callback: FetchCallback,
+        answer: Callable[[], None],
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.params = params
         self._partitions = partitions
-        self.idle: set[TopicPartition] = set()
-        self._to_read = dict.fromkeys(to_read)
-        self._idle_results: Results = []
         self._watch = watch
-        self._take_changed = take_changed
         self._replica_manager = replica_manager
-        self._callback = callback
+        self._answer = answer
 
     @property
     def keys(self) -> Collection[TopicPartition]:
-        """All partitions of the session: what it waits for."""
+        """What it waits for."""
         return self._partitions.keys()
 
     def fetch_offset(self, topic_partition: TopicPartition) -> int:
-        return self._partitions[topic_partition].fetch_offset
+        return self._partitions[topic_partition].data.fetch_offset
 
     def readable_bytes(self, topic_partition: TopicPartition) -> int:
         """0 as long as it waits: any would end that."""
         return 0
 
-    def start(self) -> None:
-        """Answer now, on this thread, or later."""
-        infos = [(tp, self._partitions[tp]) for tp in self._to_read]
-        results = self._replica_manager.fetch_now(self.params, infos) if infos else []
-        has_news = self._note_idle(results)
-        if self.params.max_wait_ms <= 0 or has_news:
-            self._callback(results)
-            return
-        self._idle_results = [answer for answer in results if answer[0] in self.idle]
-        for topic_partition in self.idle:
-            del self._to_read[topic_partition]
+    def begin(self) -> bool:
+        """Wait, or answer now if a partition has changed since its watch's take_changed().
+
+        False if the watch is closed: then it does neither.
+        """
         changed = self._watch.begin_wait(self)
-        if changed is None:  # changes are not reported any more
-            self._to_read = dict.fromkeys(self._partitions)
-            self.force_complete()
-            return
+        if changed is None:
+            return False
         for topic_partition in changed:
             self.partition_changed(topic_partition)
         if not self.is_completed:
             self._timer_task = self._replica_manager.timer.add(self._expire, self.delay_ms)
             if self.is_completed:
                 self._timer_task.cancel()
+        return True
 
     def partition_changed(self, topic_partition: TopicPartition) -> None:
-        data = self._partitions.get(topic_partition)
-        if data is None or self.is_completed:
+        fetched = self._partitions.get(topic_partition)
+        if fetched is None or self.is_completed:
             return
+        data = fetched.data
         try:
             partition = self._replica_manager.get_partition_or_exception(topic_partition)
             partition.check_leader(data.current_leader_epoch)
@@ -202,31 +178,14 @@ class SessionFetch(DelayedOperation):
         self._watch.end_wait(self)
         if self._timer_task is not None:
             self._timer_task.cancel()
-        self._to_read.update(self._take_changed())
-        infos = [(tp, self._partitions[tp]) for tp in self._to_read]
-        results = self._replica_manager.read_from_local_log(self.params, infos) if infos else []
-        unchanged = [answer for answer in self._idle_results if answer[0] not in self._to_read]
-        self._note_idle(results)
-        self._callback(unchanged + results)
+        self._answer()
 
     def on_expiration(self) -> None:
         self._replica_manager.meters.fetch_expired(is_follower=self.params.replica_id >= 0)
 
-    def _note_idle(self, results: Results) -> bool:
-        """Which of these are idle; whether there is anything to answer."""
-        has_news = False
-        for topic_partition, result in results:
-            if _is_news(result):
-                has_news = True
-                self.idle.discard(topic_partition)
-            elif _is_idle(topic_partition, self.params, self._partitions[topic_partition], self._replica_manager):
-                self.idle.add(topic_partition)
-            else:
-                self.idle.discard(topic_partition)
-        return has_news
 
-
-def _is_news(result: FetchPartitionResult) -> bool:
+def is_news(result: FetchPartitionResult) -> bool:
+    """Whether there is anything to answer."""
     return (
         result.error is not None
         or result.records.size_in_bytes > 0
@@ -250,7 +209,7 @@ def repeats_idle_fetch(
     )
 
 
-def _is_idle(
+def is_idle(
     topic_partition: TopicPartition, params: FetchParams, data: FetchPartitionData, replica_manager: ReplicaManager
 ) -> bool:
     """Whether a partition that was just read, with nothing to answer, needs no other read before it changes.

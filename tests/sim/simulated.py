@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from kcore.server.handlers import fetch
+from kcore.server.requests import session_reader
 from tests.sim.cluster import Cluster
 from tests.sim.controlled import ControlledCluster
 from tests.sim.events import History
@@ -25,7 +25,8 @@ def simulated(history: History) -> Iterator[Cluster]:
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with patch.object(fetch, "MANY_PARTITIONS", 1 if history.settings.remembers_idle else fetch.MANY_PARTITIONS):
+        many = 1 if history.settings.remembers_idle else session_reader.MANY_PARTITIONS
+        with patch.object(session_reader, "MANY_PARTITIONS", many):
             cluster = (ControlledCluster if history.settings.controller else Cluster)(directory, history)
             yield cluster
             cluster.close()

@@ -1,7 +1,7 @@
 """Incremental fetch sessions, the broker's side (SESS-05..09, SESS-14, SESS-15; KIP-227, KIP-516).
 
 A client that fetches many partitions names them once.  After that its requests name only what has changed, and the
-responses only the partitions that have something new.  Everything here is state; handlers/fetch.py reads the logs.
+responses only the partitions that have something new.  Everything here is state; session_reader.py reads the logs.
 
     full request, epoch 0   -> FullFetchContext: all partitions are answered; a session is made if there is room
     full request, epoch -1  -> no context: FetchSessionCache.close() and a fetch without a session
@@ -23,10 +23,10 @@ from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
+from kcore.replica.partition_watch import PartitionWatch
 
 if TYPE_CHECKING:
     from kcore.protocol.messages.fetch import FetchPartition, FetchRequest
-    from kcore.replica.partition_watch import PartitionWatch
 
 #: The id of no session, and the epochs that ask for none, and for a new one (SESS-01).
 INVALID_SESSION_ID = 0
@@ -129,26 +129,57 @@ class CachedPartition:
         return f"CachedPartition({self.topic_partition}, {self.data})"
 
 
+#: Partitions with their results.
+Answers = list[tuple[CachedPartition, FetchPartitionResult]]
+
+
 class SessionView:
     """A session of many partitions by partition, so that a fetch looks at those that have changed.
 
-    to_read: those that are not idle (SessionFetch.idle), in the order in which they are read.  last_full_read_ms: when
-    all of them were read last.  checked_epoch: the session's epoch when drop_view_if_unused() last found none of its
-    fetches waiting; -1 before.
+    The session's lock guards it.  by_partition: all of the session, watched from now on.  to_read: of these what the
+    next fetch reads, in this order; the others are idle (session_reader.py).  last_full_read_ms: when all of them were
+    read last.
     """
 
-    __slots__ = ("by_partition", "checked_epoch", "data", "last_full_read_ms", "to_read", "watch")
+    __slots__ = ("_checked_epoch", "by_partition", "last_full_read_ms", "to_read", "watch")
 
     def __init__(self, partitions: Iterable[CachedPartition], watch: PartitionWatch, now_ms: float) -> None:
         self.by_partition = {cached.topic_partition: cached for cached in partitions}
-        self.data = {topic_partition: cached.data for topic_partition, cached in self.by_partition.items()}
-        self.to_read = dict.fromkeys(self.by_partition)
+        self.to_read = self.by_partition.copy()
         self.last_full_read_ms = now_ms
-        self.checked_epoch = -1
         self.watch = watch
+        #: The session's epoch at the last is_unused() that found no fetch waiting.
+        self._checked_epoch = -1
+        watch.cover(self.by_partition)
 
+    def take_changed(self) -> dict[TopicPartition, CachedPartition]:
+        """The partitions that have changed since the last call, from now on to_read."""
+        by_partition = self.by_partition
+        changed = {topic_partition: by_partition[topic_partition] for topic_partition in self.watch.take_changed()}
+        self.to_read.update(changed)
+        return changed
 
-Results = Iterable[tuple[CachedPartition, FetchPartitionResult]]
+    def read_next(self, partitions: Iterable[CachedPartition]) -> None:
+        """The next fetch reads these, whether they have changed or not."""
+        self.to_read.update((cached.topic_partition, cached) for cached in partitions)
+
+    def note_answers(self, answers: Answers, idle: Collection[TopicPartition]) -> None:
+        """Those of the answers that are idle are not to be read; those with records are read last."""
+        to_read = self.to_read
+        for cached, result in answers:
+            topic_partition = cached.topic_partition
+            is_idle = topic_partition in idle
+            if is_idle or result.records.size_in_bytes:
+                to_read.pop(topic_partition, None)
+            if not is_idle:
+                to_read[topic_partition] = cached
+
+    def is_unused(self, epoch: int) -> bool:
+        """Whether no fetch of the session waits, and none has come since the last call.  epoch: the session's."""
+        if self.watch.waiting:
+            return False
+        checked_epoch, self._checked_epoch = self._checked_epoch, epoch
+        return checked_epoch == epoch
 
 
 class FetchSession:
@@ -203,12 +234,8 @@ class FetchSession:
 
         The session stays: its client may have closed its connection and come back on another one.
         """
-        view = self.view
-        if view is None or view.watch.waiting:
-            return
-        if view.checked_epoch == self.epoch:
+        if self.view is not None and self.view.is_unused(self.epoch):
             self.drop_view()
-        view.checked_epoch = self.epoch
 
     def gets_other_partitions(self, body: FetchRequest) -> bool:
         """Whether update_partitions() will drop the view: the request adds partitions, or forgets some."""
@@ -223,15 +250,14 @@ class FetchSession:
             cached = partitions.get(key)
             if cached is None:
                 self.drop_view()
-                partitions[key] = CachedPartition(topic, topic_id, key[1], _partition_data(partition))
+                partitions[key] = CachedPartition(topic, topic_id, key[1], fetch_partition_data(partition))
             else:
-                data = _partition_data(partition)
+                data = fetch_partition_data(partition)
                 if data.current_leader_epoch != cached.data.current_leader_epoch:
                     cached.forget_answer()
                 cached.data = data
                 if self.view is not None:
-                    self.view.data[cached.topic_partition] = cached.data
-                    self.view.to_read[cached.topic_partition] = None
+                    self.view.read_next((cached,))
         for forgotten in body.forgotten_topics_data:
             name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:
@@ -250,7 +276,7 @@ class FullFetchContext:
         self._uses_topic_ids = uses_topic_ids
         self._is_follower = is_follower
         self._partitions = {
-            key: CachedPartition(topic, topic_id, key[1], _partition_data(partition))
+            key: CachedPartition(topic, topic_id, key[1], fetch_partition_data(partition))
             for key, topic, topic_id, partition in _requested(body, uses_topic_ids)
         }
 
@@ -263,9 +289,8 @@ class FullFetchContext:
         """What to read, in order."""
         return list(self._partitions.values())
 
-    def select(self, results: Results) -> tuple[int, list[tuple[CachedPartition, FetchPartitionResult]]]:
+    def select(self, answers: Answers, idle: Collection[TopicPartition] = ()) -> tuple[int, Answers]:
         """(session id, what to answer): everything; the id is 0 if there is no room for the session (SESS-06)."""
-        answers = list(results)
         for cached, result in answers:
             cached.update(result)
         session_id = self._cache.maybe_create_session(self._partitions, self._is_follower, self._uses_topic_ids)
@@ -294,55 +319,39 @@ class IncrementalFetchContext:
         if session.epoch != self._current_epoch:
             raise InvalidFetchSessionEpoch(f"session {session.session_id} has epoch {session.epoch}")
 
-    def take_changed(self, view: SessionView) -> dict[TopicPartition, None]:
+    def take_changed(self, view: SessionView) -> dict[TopicPartition, CachedPartition]:
         """The partitions that have changed since the last call, from now on to_read.  The session's lock is held.
 
         Raises what check_current() raises: the changes are for the request that continued the session.
         """
         self.check_current()
-        changed = view.watch.take_changed()
-        view.to_read.update(changed)
-        return changed
+        return view.take_changed()
 
-    def take_changed_after_wait(self, view: SessionView) -> dict[TopicPartition, None]:
-        """take_changed(); nothing if another request has continued the session.  Takes the session's lock."""
-        with self.session.lock:
-            try:
-                return self.take_changed(view)
-            except InvalidFetchSessionEpoch:
-                return {}
-
-    def select(
-        self, results: Results, idle: Collection[TopicPartition] = ()
-    ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionResult]]]:
+    def select(self, answers: Answers, idle: Collection[TopicPartition] = ()) -> tuple[int, Answers]:
         """(session id, what to answer): what has something new.  Partitions with records are read last from now on.
 
-        idle: those of the results that are.  Raises InvalidFetchSessionEpoch, and notes nothing, if another request has
+        idle: those of the answers that are.  Raises InvalidFetchSessionEpoch, and notes nothing, if another request has
         continued the session meanwhile.
         """
         session = self.session
         with session.lock:
             self.check_current()
-            answers = []
-            view = session.view
-            for answer in results:
+            if session.view is not None:
+                session.view.note_answers(answers, idle)
+            selected = []
+            partitions = session.partitions
+            for answer in answers:
                 cached, result = answer
-                if view is not None:
-                    if cached.topic_partition in idle or result.records.size_in_bytes:
-                        view.to_read.pop(cached.topic_partition, None)
-                    if cached.topic_partition not in idle:
-                        view.to_read[cached.topic_partition] = None
                 if not cached.update(result):
                     continue
-                answers.append(answer)
-                partitions = session.partitions
+                selected.append(answer)
                 if result.records.size_in_bytes and len(partitions) > 1:
                     key = (
                         cached.topic_id if session.uses_topic_ids else cached.topic,
                         cached.topic_partition.partition,
                     )
                     partitions[key] = partitions.pop(key)
-        return session.session_id, answers
+        return session.session_id, selected
 
 
 FetchContext = FullFetchContext | IncrementalFetchContext
@@ -476,7 +485,7 @@ def _requested(body: FetchRequest, uses_topic_ids: bool) -> Iterator[tuple[_Key,
             yield (name, partition.partition), topic.topic, topic.topic_id, partition
 
 
-def _partition_data(partition: FetchPartition) -> FetchPartitionData:
+def fetch_partition_data(partition: FetchPartition) -> FetchPartitionData:
     return FetchPartitionData(
         partition.fetch_offset,
         partition.partition_max_bytes,

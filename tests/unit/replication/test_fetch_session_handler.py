@@ -201,7 +201,7 @@ def test_SESS_04_SESS_15_the_leader_reads_what_the_follower_means_whatever_is_lo
             incremental += request.epoch > 0
             high_watermark = rng.randrange(3)
             session_id, answers = context.select(
-                (cached, FetchPartitionResult(high_watermark=high_watermark)) for cached in context.partitions()
+                [(cached, FetchPartitionResult(high_watermark=high_watermark)) for cached in context.partitions()]
             )
         except ApiError as error:
             handler.on_error(error)

@@ -20,7 +20,7 @@ from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
-from kcore.replica.partition_watch import PartitionWatch, SessionFetch
+from kcore.replica.partition_watch import PartitionWatch, WatchingFetch
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.handlers.fetch import Handler
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
@@ -202,6 +202,23 @@ def test_a_wait_ends_with_an_append_to_an_idle_partition(broker, client, version
         assert reader.receive() == {3: (0, [value])}
 
 
+def test_a_record_that_is_appended_between_the_read_of_a_fetch_and_its_wait_is_answered_at_once(
+    broker, client, monkeypatch
+):
+    reader = Reader(client).open(broker)
+    manager = broker.replica_manager
+    manager.time.sleep(5000)  # all are read
+    fetch_now = manager.fetch_now
+
+    def fetch_now_and_produce(params, infos):
+        results = fetch_now(params, infos)
+        broker.produce("t", b"meanwhile", partition=3)
+        return results
+
+    monkeypatch.setattr(manager, "fetch_now", fetch_now_and_produce)
+    assert reader.fetch(max_wait_ms=60_000) == {3: (0, [b"meanwhile"])}
+
+
 def test_a_wait_is_explained(broker, client):
     reader = Reader(client).open(broker)
     tp = TopicPartition("t", 3)
@@ -335,7 +352,7 @@ def test_SESS_08_a_late_fetch_takes_no_change_from_the_one_that_continued_the_se
         reader.send(max_wait_ms=60_000)
         wait_until(lambda: fetches(broker)[0] == 2)
         # The late fetch ends, at its deadline, when a record has come and before the new fetch has seen it.
-        monkeypatch.setattr(SessionFetch, "partition_changed", lambda self, topic_partition: None)
+        monkeypatch.setattr(WatchingFetch, "partition_changed", lambda self, topic_partition: None)
         broker.produce("t", b"a", partition=3)
         late, new = broker.replica_manager.delayed_fetch_purgatory.operations(TopicPartition("t", 3))[0].waiting
         late.force_complete()
