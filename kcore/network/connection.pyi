@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from kcore.network.listener import ConnectionContext
+from kcore.network.listener import ConnectionContext, KafkaPrincipal
 from kcore.network.transport import ConnectionClosed as ConnectionClosed
 from kcore.network.transport import Transport
 
@@ -54,6 +54,15 @@ class Connection:
     def receive(self, scratch: bytearray) -> int: ...  # complete requests that wait
     def peer_has_closed(self) -> bool: ...
     def next_frame(self) -> bytearray | None: ...
+    # Of its transport: see there.
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def wants_write(self) -> bool: ...
+    @property
+    def has_buffered(self) -> bool: ...
+    @property
+    def peer_principal(self) -> KafkaPrincipal | None: ...
     @property
     def mid_request(self) -> bool: ...
     @property

@@ -170,7 +170,7 @@ cdef class Connection:
             else:
                 self._split(target, got)
             budget -= got
-            # A short read has drained the socket.  A full scratch without the rest of a large request
+            # A short read has drained the socket (what the transport has of it: see has_buffered).  A full scratch without the rest of a large request
             # to follow may hold many requests: they go first.
             if got < want or self._partial is None or budget <= 0:
                 break
@@ -223,6 +223,22 @@ cdef class Connection:
     def peer_has_closed(self):
         """Whether the peer has ended its side and everything it sent before was read.  Takes nothing away."""
         return self._transport.peer_has_closed()
+
+    @property
+    def is_ready(self):
+        return self._transport.is_ready
+
+    @property
+    def wants_write(self):
+        return self._transport.wants_write
+
+    @property
+    def has_buffered(self):
+        return self._transport.has_buffered
+
+    @property
+    def peer_principal(self):
+        return self._transport.peer_principal
 
     @property
     def has_output(self):

@@ -16,10 +16,6 @@ class SecurityProtocol(Enum):
     SASL_SSL = 3
 
 
-#: What this package can carry.
-SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT,)
-
-
 class Listener(NamedTuple):
     """An address to listen on, under the name that settings and metadata use for it.  port 0: any free one."""
 

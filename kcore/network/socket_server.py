@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
+from kcore.network.channel_builder import ChannelBuilder, channel_builder_of
 from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
 from kcore.network.listener import ANONYMOUS, ConnectionContext, Listener, SecurityProtocol
 from kcore.network.poller import HANGUP, READ, WRITE, Poller, new_poller
-from kcore.network.transport import Transport
 
 if TYPE_CHECKING:
     from kcore.network.connection import Chunk
@@ -72,7 +72,7 @@ class Processor(ShutdownableThread):
         self._incoming: deque[Connection] = deque()
         #: Connections with requests that wait although no thread is at work on one.
         self._backlog: deque[Connection] = deque()
-        #: Connections with more to read, as far as we know, that are not polled for it.  An ordered set.
+        #: Connections with more to read, as far as we know, that no poll reports.  An ordered set.
         self._unread: dict[Connection, None] = {}
         #: Connections that are not polled, each with the request that was in flight then.
         self._unpolled: dict[Connection, Request] = {}
@@ -222,7 +222,8 @@ class Processor(ShutdownableThread):
 
     def _on_readable(self, connection: Connection) -> None:
         server = self._server
-        if server.queued_max_bytes > 0 and not connection.mid_request and not server.may_begin_request():
+        may_begin = server.queued_max_bytes <= 0 or connection.mid_request or not connection.is_ready
+        if not may_begin and not server.may_begin_request():
             self._starved.add(connection)
             self._server.starved.add(self)
             self._set_interest(connection, 0)
@@ -242,9 +243,13 @@ class Processor(ShutdownableThread):
         else:
             if waiting:
                 self._serve(connection)
+            elif connection.wants_write:
+                self._set_interest(connection, WRITE)
+            elif connection.has_buffered:
+                self._unread[connection] = None
 
     def _resume_starved(self) -> None:
-        """Poll the connections again that waited for bytes of others, if there is room; other processors poll theirs.
+        """Read the connections again that waited for bytes of others, if there is room; other processors read theirs.
 
         No wake-up is missed: a processor enters server.starved before it looks here whether there is room, and a
         processor that frees bytes looks here after that whether any has entered.
@@ -253,8 +258,7 @@ class Processor(ShutdownableThread):
         if not server.may_begin_request():
             return
         server.starved.discard(self)
-        for connection in self._starved:
-            self._set_interest(connection, READ)
+        self._unread.update(dict.fromkeys(self._starved))
         self._starved.clear()
         for processor in tuple(server.starved):
             processor.wake_up()
@@ -272,7 +276,8 @@ class Processor(ShutdownableThread):
             self._on_readable(connection)
             is_waiting = connection.request is not None or connection in self._unread or connection in self._starved
             if connection.fd >= 0 and not is_waiting:
-                self._set_interest(connection, READ)
+                if connection.interest == 0:
+                    self._set_interest(connection, READ)
             elif connection.request is not None:
                 self._unpolled[connection] = connection.request
                 if self._poll_again_ms < 0:
@@ -323,6 +328,10 @@ class Processor(ShutdownableThread):
         self._finish(connection)
 
     def _on_writable(self, connection: Connection) -> None:
+        if not connection.has_output:  # its transport wanted to write, in order to read on
+            self._set_interest(connection, READ)
+            self._on_ready(connection, READ)
+            return
         try:
             if not connection.flush():
                 return
@@ -341,9 +350,10 @@ class Processor(ShutdownableThread):
             self._mute(connection, connection.throttle_ms)
             return
         connection.request = None
-        if connection.interest == 0:
+        interest = connection.interest
+        if interest == 0 or connection.has_buffered:
             self._unread[connection] = None
-        elif connection.interest != READ:
+        if interest == WRITE:
             self._set_interest(connection, READ)
 
     def _mute(self, connection: Connection, for_ms: float) -> None:
@@ -370,9 +380,9 @@ class Processor(ShutdownableThread):
     def _add(self, connection: Connection) -> None:
         connection.processor = self
         connection.last_active_ms = self._time.hi_res_clock_ms()
-        connection.interest = READ
+        connection.interest = WRITE if connection.wants_write else READ
         self._connections[connection.fd] = connection
-        self._poller.register(connection.fd, READ)
+        self._poller.register(connection.fd, connection.interest)
 
     def _close(self, connection: Connection, reason: object, level: int = logging.DEBUG) -> None:
         if connection.fd < 0:
@@ -471,6 +481,7 @@ class SocketServer:
         max_connections_per_ip: int = 2**31 - 1,
         connections_max_idle_ms: int = 600_000,
         queued_max_request_bytes: int = -1,
+        channel_builder: Callable[[Listener], ChannelBuilder] = channel_builder_of,
     ) -> None:
         self.handler = handler
         self.name = name
@@ -506,7 +517,7 @@ class SocketServer:
             self._close_all()
             raise
         for sock, listener in zip(self._listening, self.listeners, strict=True):
-            self.processors[0].listen(sock.fileno(), partial(self._accept, sock, listener))
+            self.processors[0].listen(sock.fileno(), partial(self._accept, sock, listener, channel_builder(listener)))
         _servers.add(self)
 
     def start(self) -> None:
@@ -556,7 +567,7 @@ class SocketServer:
         if self.accept_paused:
             self.processors[0].wake_up()
 
-    def _accept(self, listening: socket.socket, listener: Listener) -> None:
+    def _accept(self, listening: socket.socket, listener: Listener, builder: ChannelBuilder) -> None:
         """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
         first = self.processors[0]
         for _ in range(32):
@@ -594,7 +605,7 @@ class SocketServer:
             processor = self.processors[self._next % len(self.processors)]
             self._next += 1
             context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
-            processor.hand_over(Connection(Transport(sock), context, self._request_max_bytes))
+            processor.hand_over(Connection(builder.new_transport(sock), context, self._request_max_bytes))
 
     def _close_all(self) -> None:
         self._closed = True

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from kcore.errors import InvalidConfig
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint
-from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
+from kcore.network.channel_builder import SERVED_PROTOCOLS
+from kcore.network.listener import Listener, SecurityProtocol
 
 #: Hosts of a listener on all of the machine's addresses.
 WILDCARDS = ("", "0.0.0.0", "::")

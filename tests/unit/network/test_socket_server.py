@@ -15,6 +15,7 @@ import pytest
 
 from kcore.common.time import MockTime
 from kcore.network import socket_server as module
+from kcore.network.channel_builder import channel_builder_of
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from tests.own_process import in_own_process
@@ -653,7 +654,7 @@ def test_without_descriptors_accepting_rests_and_goes_on(serve):
                 raise failures.pop()
             return listener.accept()
 
-    accept = partial(server._accept, Broken(), server.listeners[0])
+    accept = partial(server._accept, Broken(), server.listeners[0], channel_builder_of(LOCAL_LISTENER))
     server.processors[0]._accepts[listener.fileno()] = accept
     sock = connect(server)
     sock.sendall(frame(b"patience"))

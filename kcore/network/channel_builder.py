@@ -1,0 +1,32 @@
+"""ChannelBuilder: what stands between the sockets of a listener and its requests."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kcore.network.listener import Listener, SecurityProtocol
+from kcore.network.transport import Transport
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelBuilder:
+    """Makes the parts of each connection that a listener accepts.  Called on the first network thread; raises nothing.
+
+    new_transport: from a connected, non-blocking socket, which it then owns.
+    Source: ChannelBuilder, Kafka 3.9.
+    """
+
+    new_transport: Callable[[socket.socket], Transport]
+
+
+_BUILDERS = {SecurityProtocol.PLAINTEXT: ChannelBuilder(Transport)}
+
+#: What this package can carry.
+SERVED_PROTOCOLS = tuple(_BUILDERS)
+
+
+def channel_builder_of(listener: Listener) -> ChannelBuilder:
+    """Source: ChannelBuilders.serverChannelBuilder, Kafka 3.9."""
+    return _BUILDERS[listener.security_protocol]
