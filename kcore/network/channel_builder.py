@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kcore.network.listener import Listener, SecurityProtocol
+from kcore.network.authenticator import Authenticator
+from kcore.network.listener import ConnectionContext, Listener, SecurityProtocol
 from kcore.network.transport import Transport
 
 
@@ -15,10 +16,12 @@ class ChannelBuilder:
     """Makes the parts of each connection that a listener accepts.  Called on the first network thread; raises nothing.
 
     new_transport: from a connected, non-blocking socket, which it then owns.
+    new_authenticator: for each connection; None where clients do not authenticate, or do so in the handshake.
     Source: ChannelBuilder, Kafka 3.9.
     """
 
     new_transport: Callable[[socket.socket], Transport]
+    new_authenticator: Callable[[ConnectionContext], Authenticator] | None = None
 
 
 _BUILDERS = {SecurityProtocol.PLAINTEXT: ChannelBuilder(Transport)}

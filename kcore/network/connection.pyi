@@ -34,12 +34,17 @@ class Request:
         """chunks: a whole frame, its size first.  throttle_ms: how long the connection is mute once it has left."""
 
     def respond_nothing(self, throttle_ms: float = ...) -> None: ...
+    def refuse(self, chunks: Sequence[Chunk], delay_ms: float, reason: object) -> None:
+        """On the network thread: chunks leave after delay_ms, then the connection ends."""
+
     def close_connection(self, reason: object) -> None: ...
 
 class Connection:
     """One accepted socket; used by its processor's thread only."""
 
     context: ConnectionContext
+    handler: Callable[[Request], None]
+    max_request_bytes: int
     peer_host: str  # context.client_address
     throttle_ms: float | None
     @property

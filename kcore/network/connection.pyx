@@ -96,6 +96,12 @@ cdef class Request:
             self.connection.throttle_ms = throttle_ms
         self._processor.complete(self.connection, None)
 
+    def refuse(self, list chunks not None, delay_ms, reason):
+        """Answer after delay_ms and end the connection, on its network thread; no chunks: no answer.  Nothing more is
+        read from it."""
+        self._finish()
+        self._processor.refuse(self.connection, chunks, delay_ms, reason)
+
     def close_connection(self, reason):
         """End the connection instead of answering: Kafka's answer to what it cannot parse."""
         self._finish()
@@ -105,10 +111,13 @@ cdef class Request:
 cdef class Connection:
     """One accepted connection.  Used by one thread, its processor's; public fields are the processor's.
 
-    context: a ConnectionContext, for the handlers of its requests.
+    context: a ConnectionContext, for the handlers of its requests; another one once its client has authenticated.
+    handler: called with each request.
     """
 
-    cdef readonly object context, peer_host
+    cdef readonly object peer_host
+    cdef public object context, handler
+    cdef public int64_t max_request_bytes
     cdef Transport _transport
     cdef readonly int64_t buffered_bytes  # of requests that are here, whole or in part, and not yet taken
     cdef public object request, processor
@@ -116,7 +125,7 @@ cdef class Connection:
     cdef public double last_active_ms
     cdef public int interest
     cdef public int64_t in_flight_bytes
-    cdef int64_t _max_size, _filled
+    cdef int64_t _filled
     cdef uint8_t _prefix[4]
     cdef int _prefix_len
     cdef bytearray _partial
@@ -131,7 +140,7 @@ cdef class Connection:
         self._transport = transport
         self.context = context
         self.peer_host = context.client_address
-        self._max_size = max_request_bytes
+        self.max_request_bytes = max_request_bytes
         self._frames = deque()
         self._prefix_len = 0
         self._partial = None
@@ -191,8 +200,8 @@ cdef class Connection:
                     return 0
                 self._prefix_len = 0
                 size = kc_load_i32(self._prefix)
-                if size < 0 or size > self._max_size:
-                    raise InvalidReceive(f"request size {size}, allowed are 0 to {self._max_size}")
+                if size < 0 or size > self.max_request_bytes:
+                    raise InvalidReceive(f"request size {size}, allowed are 0 to {self.max_request_bytes}")
                 self._partial = PyByteArray_FromStringAndSize(NULL, size)
                 self.buffered_bytes += size
                 self._filled = 0

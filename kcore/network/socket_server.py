@@ -17,6 +17,7 @@ import errno
 import heapq
 import itertools
 import logging
+import math
 import os
 import socket
 import threading
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
+from kcore.network.authenticator import AuthenticatingHandler, identify_by_transport
 from kcore.network.channel_builder import ChannelBuilder, channel_builder_of
 from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
 from kcore.network.listener import ANONYMOUS, ConnectionContext, Listener, SecurityProtocol
@@ -46,6 +48,8 @@ TURN_REQUESTS = 16
 POLL_AGAIN_MS = 100
 #: How long accepting rests when the process has no file descriptor left.
 ACCEPT_BACKOFF_MS = 100
+#: The throttle_ms of a connection that is closed once its response has left.
+FOR_EVER = math.inf
 
 Handler = Callable[[Request], None]
 
@@ -62,7 +66,6 @@ class Processor(ShutdownableThread):
     def __init__(self, server: SocketServer, index: int) -> None:
         super().__init__(f"kcore-network-{server.name}-{index}")
         self._server = server
-        self._handle = server.handler
         self._time = server.time
         self._poller: Poller = new_poller()
         self._connections: dict[int, Connection] = {}
@@ -79,8 +82,9 @@ class Processor(ShutdownableThread):
         self._poll_again_ms = -1.0
         #: Connections that may not begin a request before queued.max.request.bytes allows it.
         self._starved: set[Connection] = set()
-        #: (when it ends, order, connection) of connections that are throttled, as a heap.
-        self._muted: list[tuple[float, int, Connection]] = []
+        #: (when it ends, order, connection, None) of connections that are throttled, as a heap; of those whose end is
+        #: delayed, with the last response.
+        self._muted: list[tuple[float, int, Connection, Sequence[Chunk] | None]] = []
         self._mute_order = itertools.count()
         self._current: Connection | None = None
         self._ident = -1
@@ -119,6 +123,13 @@ class Processor(ShutdownableThread):
             # Closing is the processor's own business; an impossible response makes it do so.
             self._completions.append((connection, [_Abort(reason)]))
             self.wake_up()
+
+    def refuse(self, connection: Connection, chunks: Sequence[Chunk], delay_ms: float, reason: object) -> None:
+        """Send a response (empty: none) after delay_ms, then close the connection.  On the processor's own thread."""
+        logger.info("%s: %s", connection.peer_host, reason)
+        self.queued_bytes -= connection.in_flight_bytes
+        connection.in_flight_bytes = 0
+        self._mute(connection, delay_ms, chunks)
 
     def hand_over(self, connection: Connection) -> None:
         """Take charge of a connection that was just accepted."""
@@ -303,7 +314,7 @@ class Processor(ShutdownableThread):
             del frame  # a parked request gives its buffer up as soon as it can
             self._current = connection
             try:
-                self._handle(request)
+                connection.handler(request)
             except Exception:
                 logger.exception("%s: a request failed", connection.peer_host)
                 self._close(connection, "its request failed")
@@ -347,7 +358,10 @@ class Processor(ShutdownableThread):
         self.queued_bytes -= connection.in_flight_bytes
         connection.in_flight_bytes = 0
         if connection.throttle_ms is not None:
-            self._mute(connection, connection.throttle_ms)
+            if connection.throttle_ms == FOR_EVER:
+                self._close(connection, "refused")
+            else:
+                self._mute(connection, connection.throttle_ms)
             return
         connection.request = None
         interest = connection.interest
@@ -356,19 +370,27 @@ class Processor(ShutdownableThread):
         if interest == WRITE:
             self._set_interest(connection, READ)
 
-    def _mute(self, connection: Connection, for_ms: float) -> None:
-        """Take no request from a connection for a while.  Until then the answered one counts as in flight."""
+    def _mute(self, connection: Connection, for_ms: float, last_response: Sequence[Chunk] | None = None) -> None:
+        """Take no request from a connection for a while.  Until then the answered one counts as in flight.
+
+        last_response: sent then, and the connection is closed.
+        """
         until = self._time.hi_res_clock_ms() + for_ms
         connection.throttle_ms = None
-        heapq.heappush(self._muted, (until, next(self._mute_order), connection))
+        heapq.heappush(self._muted, (until, next(self._mute_order), connection, last_response))
         self._set_interest(connection, READ)  # a peer that hangs up is noticed
 
     def _unmute(self, now: float) -> None:
         while self._muted and self._muted[0][0] <= now:
-            connection = heapq.heappop(self._muted)[2]
-            if connection.fd >= 0:
+            _, _, connection, last_response = heapq.heappop(self._muted)
+            if connection.fd < 0:
+                continue
+            if last_response is None:
                 self._finish(connection)
                 self._serve(connection)
+            else:
+                connection.throttle_ms = FOR_EVER
+                self._answer(connection, last_response or None)
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -605,7 +627,19 @@ class SocketServer:
             processor = self.processors[self._next % len(self.processors)]
             self._next += 1
             context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
-            processor.hand_over(Connection(builder.new_transport(sock), context, self._request_max_bytes))
+            processor.hand_over(self._new_connection(builder, sock, context))
+
+    def _new_connection(self, builder: ChannelBuilder, sock: socket.socket, context: ConnectionContext) -> Connection:
+        connection = Connection(builder.new_transport(sock), context, self._request_max_bytes)
+        if builder.new_authenticator is not None:
+            authenticator = builder.new_authenticator(context)
+            connection.max_request_bytes = authenticator.max_receive_size
+            connection.handler = AuthenticatingHandler(authenticator, self.handler, self._request_max_bytes, self.time)
+        elif connection.is_ready:
+            connection.handler = self.handler
+        else:
+            connection.handler = partial(identify_by_transport, handler=self.handler)
+        return connection
 
     def _close_all(self) -> None:
         self._closed = True
