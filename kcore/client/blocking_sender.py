@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 
+from kcore.client.socket_connection import ClientConnection, ConnectionFactory, SocketConnection
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import InvalidRequest, UnsupportedVersion, for_code
 from kcore.protocol.api_keys import ApiKey
@@ -19,7 +20,6 @@ from kcore.protocol.schema import Message
 DEFAULT_MAX_RESPONSE_BYTES = 100 << 20
 
 _SIZE = struct.Struct(">i")
-_TIMEVAL = struct.Struct("@ll")
 _UNSUPPORTED_VERSION = struct.pack(">h", UnsupportedVersion.code)
 _SMALLEST_BUFFER = 4096
 #: A buffer above this size is given back once a reply needs less than a sixteenth of it.
@@ -49,8 +49,9 @@ class BlockingSender:
         time: Time = SYSTEM_TIME,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         receive_buffer_bytes: int = -1,
+        connection_factory: ConnectionFactory = SocketConnection,
     ) -> None:
-        """receive_buffer_bytes: SO_RCVBUF; -1 leaves it to the system."""
+        """receive_buffer_bytes: SO_RCVBUF; -1 leaves it to the system.  connection_factory: what carries the bytes."""
         self.host = host
         self.port = port
         self._client_id = client_id
@@ -58,9 +59,9 @@ class BlockingSender:
         self._time = time
         self._max_response_bytes = max_response_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
-        self._lock = threading.Lock()  # of _socket, _is_sending and _is_closed
-        self._socket: socket.socket | None = None
-        self._socket_timeout_ms: float | None = None
+        self._new_connection = connection_factory
+        self._lock = threading.Lock()  # of _connection, _is_sending and _is_closed
+        self._connection: ClientConnection | None = None
         self._is_sending = False
         self._is_closed = False
         self._correlation_id = 0
@@ -86,12 +87,12 @@ class BlockingSender:
         try:
             left_ms: float = self.request_timeout_ms
             deadline_ms = self._time.hi_res_clock_ms() + left_ms
-            connection = self._socket
+            connection = self._connection
             if connection is None:
                 connection = self._connect(deadline_ms)
                 left_ms = self._left_ms(deadline_ms)
-            self._set_timeout(connection, left_ms)
-            connection.sendall(frame)
+            connection.set_timeout(left_ms)
+            connection.send_all(frame)
             reply = self._receive_frame(connection, deadline_ms)
             return _decode_reply(reply, api_key, api_version, correlation_id)
         except (BlockingIOError, TimeoutError):
@@ -138,13 +139,10 @@ class BlockingSender:
         """Close the connection for good.  A send that waits raises ConnectionAbortedError.  Idempotent."""
         with self._lock:
             self._is_closed = True
-            connection = self._socket
+            connection = self._connection
             if connection is not None and self._is_sending:
                 # The thread that sends closes it: a descriptor closed here could be another file's by its next call.
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # not connected any more
+                connection.shutdown()
                 return
         self._disconnect()
 
@@ -152,28 +150,24 @@ class BlockingSender:
         if self._is_closed:
             raise ConnectionAbortedError(errno.ECONNABORTED, f"{self}: closed")
 
-    # -- the connection: a TLS transport would replace _connect(), sendall() and _receive_into() ----------------------
-
-    def _connect(self, deadline_ms: float) -> socket.socket:
+    def _connect(self, deadline_ms: float) -> ClientConnection:
         errors = []
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
-            connection = socket.socket(family, kind, protocol)
+            sock = socket.socket(family, kind, protocol)
+            connection = self._new_connection(sock, self.host)
             with self._lock:
                 is_closed = self._is_closed
                 if not is_closed:
-                    self._socket = connection
+                    self._connection = connection
             if is_closed:
                 connection.close()
                 self._check_open()
             try:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 if self._receive_buffer_bytes > 0:
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-                connection.settimeout(self._left_ms(deadline_ms) / 1000)
-                connection.connect(address)
-                # Blocking from here on, with the kernel's timeouts: only so does one recv() wait for a whole reply.
-                connection.setblocking(True)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+                connection.connect(address, self._left_ms(deadline_ms))
                 return connection
             except OSError as error:
                 self._disconnect()
@@ -193,21 +187,12 @@ class BlockingSender:
 
     def _disconnect(self) -> None:
         with self._lock:
-            connection, self._socket = self._socket, None
-            self._api_versions = self._socket_timeout_ms = None
+            connection, self._connection = self._connection, None
+            self._api_versions = None
         if connection is not None:
             connection.close()
 
-    def _set_timeout(self, connection: socket.socket, timeout_ms: float) -> None:
-        if timeout_ms == self._socket_timeout_ms:
-            return
-        self._socket_timeout_ms = timeout_ms
-        microseconds = max(1, int(timeout_ms * 1000))
-        timeval = _TIMEVAL.pack(*divmod(microseconds, 1_000_000))
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-
-    def _receive_frame(self, connection: socket.socket, deadline_ms: float) -> memoryview:
+    def _receive_frame(self, connection: ClientConnection, deadline_ms: float) -> memoryview:
         """A reply without its size.  A small one costs one system call, a large one two."""
         buffer = self._free_buffer()
         received = self._receive_into(connection, memoryview(buffer), _SIZE.size, deadline_ms)
@@ -227,17 +212,17 @@ class BlockingSender:
             self._receive_into(connection, frame[received:], end - received, deadline_ms)
         return frame[_SIZE.size :]
 
-    def _receive_into(self, connection: socket.socket, target: memoryview, at_least: int, deadline_ms: float) -> int:
+    def _receive_into(self, connection: ClientConnection, target: memoryview, at_least: int, deadline_ms: float) -> int:
         """How many bytes came, at_least so many: one system call, unless a signal or the timeout ends it early."""
-        flags = socket.MSG_WAITALL if at_least == len(target) else 0
-        received = position = connection.recv_into(target, 0, flags)
+        wait_for_all = at_least == len(target)
+        received = position = connection.receive_into(target, wait_for_all)
         while position < at_least:
             if received == 0:
                 raise ConnectionResetError(
                     errno.ECONNRESET, f"{self}: closed by the broker, {at_least - position} bytes missing"
                 )
-            self._set_timeout(connection, self._left_ms(deadline_ms))
-            received = connection.recv_into(target[position:], 0, flags)
+            connection.set_timeout(self._left_ms(deadline_ms))
+            received = connection.receive_into(target[position:], wait_for_all)
             position += received
         return position
 

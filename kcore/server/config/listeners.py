@@ -92,6 +92,11 @@ def inter_broker_listener_name(config: Settings) -> str:
     return SecurityProtocol.PLAINTEXT.name if name is None else name.upper()
 
 
+def inter_broker_security_protocol(config: Settings) -> SecurityProtocol:
+    """Of the listener through which brokers call each other."""
+    return _protocols(config["listener.security.protocol.map"])[inter_broker_listener_name(config)]
+
+
 def check_listeners(values: Settings, *, is_cluster_member: bool) -> None:
     """Raises InvalidConfig for names that do not go together.  A broker alone may have no listener between brokers.
     Source: KafkaConfig.validateValues, Kafka 3.9."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from kcore.client.blocking_sender import DEFAULT_MAX_RESPONSE_BYTES, BlockingSender
+from kcore.client.socket_connection import ConnectionFactory, SocketConnection
 from kcore.common.time import Time
 from kcore.controller.controller_context import LiveBroker
 from kcore.metadata.metadata_cache import Endpoint, MetadataCache
+from kcore.network.listener import SecurityProtocol
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import inter_broker_listener_name
+from kcore.server.config.listeners import inter_broker_listener_name, inter_broker_security_protocol
+
+_CONNECTION_FACTORIES: dict[SecurityProtocol, ConnectionFactory] = {SecurityProtocol.PLAINTEXT: SocketConnection}
 
 
 class InterBrokerConnections:
@@ -19,6 +23,7 @@ class InterBrokerConnections:
     def __init__(self, config: KafkaConfig, metadata_cache: MetadataCache, time: Time) -> None:
         self.listener_name = inter_broker_listener_name(config)
         self.time = time
+        self._connection_factory = _CONNECTION_FACTORIES[inter_broker_security_protocol(config)]
         self._metadata_cache = metadata_cache
 
     def address_of(self, broker_id: int) -> Endpoint | None:
@@ -53,4 +58,5 @@ class InterBrokerConnections:
             time=self.time,
             max_response_bytes=max_response_bytes,
             receive_buffer_bytes=receive_buffer_bytes,
+            connection_factory=self._connection_factory,
         )

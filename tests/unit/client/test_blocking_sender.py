@@ -2,23 +2,37 @@
 
 import contextlib
 import errno
+import itertools
 import socket
 import struct
 import threading
+import time
 
 import pytest
 
 import kcore
 from kcore.client.blocking_sender import BlockingSender
+from kcore.client.socket_connection import SocketConnection
 from kcore.errors import InvalidRequest
+from kcore.network.channel_builder import ChannelBuilder
+from kcore.network.socket_server import SocketServer
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.headers import decode_request_header, encode_response_header
 from kcore.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, unsupported_version_response
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from tests.unit.client.ssl_like_connection import EncryptingConnection, SslLikeConnection
+from tests.unit.network.cutting_transport import CuttingTransport
 
 DEADLINE_S = 60
 TIMEOUT_MS = DEADLINE_S * 1000
+
+
+@pytest.fixture(params=[SocketConnection, SslLikeConnection], autouse=True)
+def connection_factory(request, monkeypatch):
+    """All tests run over both."""
+    monkeypatch.setitem(BlockingSender.__init__.__kwdefaults__, "connection_factory", request.param)
+    return request.param
 
 
 @contextlib.contextmanager
@@ -251,7 +265,7 @@ def test_close_ends_a_send_that_waits():
         assert [type(error) for error in errors] == [ConnectionAbortedError]
         with pytest.raises(ConnectionAbortedError):
             to_server.send(REQUEST, 4)
-        assert to_server._socket is None
+        assert to_server._connection is None
 
 
 def test_a_request_that_cannot_be_encoded_leaves_the_connection_alone():
@@ -284,3 +298,63 @@ def test_versions_of_an_old_broker_and_of_unknown_apis():
         assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}
         assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}  # of this connection: no second request
         assert len(accepted) == 1
+
+
+# -- a connection that encrypts ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def encrypted_pair(script, cuts, timeout_ms=TIMEOUT_MS, server_script=None):
+    """(a sender, a server that answers heartbeats), whose bytes are cut and encrypted."""
+
+    def handler(request):
+        request.respond([heartbeat_reply(bytes(request.buffer))])
+
+    script_of_server = script if server_script is None else server_script
+    builder = ChannelBuilder(lambda sock: CuttingTransport(sock, script_of_server, itertools.cycle([1 << 20])))
+    server = SocketServer(handler, channel_builder=lambda listener: builder)
+    server.start()
+
+    def connection_factory(sock, host):
+        return EncryptingConnection(sock, host, script, cuts)
+
+    try:
+        with sender("127.0.0.1", server.port, timeout_ms, connection_factory=connection_factory) as to_server:
+            yield to_server, server
+    finally:
+        server.shutdown()
+
+
+@pytest.mark.parametrize("cut", range(1, 15))
+@pytest.mark.parametrize("script", ["", "rw", "wwr"])
+def test_requests_over_a_connection_that_encrypts_are_answered_wherever_replies_are_cut(script, cut):
+    with encrypted_pair(script, [cut, 1000]) as (to_server, server):
+        for _ in range(3):
+            assert to_server.send(REQUEST, 4).error_code == 0
+        assert server.connection_count == 1
+
+
+def test_a_handshake_that_the_broker_does_not_answer_is_a_timeout():
+    with encrypted_pair("rw", [1000], 50, server_script="rr") as (to_server, _), pytest.raises(TimeoutError):
+        to_server.send(REQUEST, 4)
+
+
+def test_close_ends_a_handshake_that_waits():
+    with encrypted_pair("rw", [1000], server_script="rr") as (to_server, server):
+        errors = []
+
+        def send():
+            try:
+                to_server.send(REQUEST, 4)
+            except OSError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while server.connection_count == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        to_server.close()
+        thread.join(DEADLINE_S)
+        assert [type(error) for error in errors] == [ConnectionAbortedError]
