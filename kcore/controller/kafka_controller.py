@@ -146,6 +146,7 @@ class KafkaController:
         self.unclean_leader_elections = 0
         self._term: _Term | None = None
         self._is_store_away = False
+        self._has_started = False
         #: In the session that lives now.  A controller that is not registered could not be reached by any broker.
         self._is_registered = True
         self.isr_changes = IsrChanges(self.context, self._store, batch, self.put_call)
@@ -159,6 +160,7 @@ class KafkaController:
 
     def startup(self, *, start_thread: bool = True) -> None:
         """Take part in the election.  start_thread=False: the caller processes the events."""
+        self._has_started = True
         self._metadata_store.add_session_listener(self._session_changed)
         self._attempts.begin()
         if start_thread:
@@ -234,7 +236,7 @@ class KafkaController:
         self.events.put(ControllerEvent(name, partial(self._guarded, process), preempt))
 
     def put_call(self, name: str, call: Callable[[], _T], on_done: OnResult[_T]) -> None:
-        """Have the active controller do something; any other answers NotController.
+        """Have the active controller do something; any other answers NotController, at once before startup().
 
         on_done: also with what api_error() makes of the store's error, e.g. RequestTimedOut.
         """
@@ -261,7 +263,10 @@ class KafkaController:
         def preempt() -> None:
             on_done(NotController(f"broker {self.broker_id} is not the controller any more"))
 
-        self._put(name, process, preempt)
+        if self._has_started:
+            self._put(name, process, preempt)
+        else:
+            process()  # which refuses it
 
     def _guarded(self, process: Callable[[], None]) -> None:
         """Process an event; whatever goes wrong in the store ends the term (CTRL-07)."""

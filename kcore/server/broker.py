@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
@@ -65,6 +66,7 @@ from kcore.server.requests.request_handler_pool import RequestHandlerPool
 from kcore.server.requests.services import Services
 from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.local_controller import LocalController
+from kcore.server.topics.partition_admin import LonePartitionAdmin
 from kcore.server.topics.topic_adoption import TopicAdoption
 from kcore.server.topics.topic_changes import TopicChanges, has_partitions, is_gone
 
@@ -243,7 +245,7 @@ class Broker:
             member_scheduler = background.start_scheduler("cluster-member")
             self._make_cluster_member(background, member_scheduler, stored_topic_configs)
             self._serve(background, producer_ids, broker_configs, working[0])
-            self._join_cluster(member_scheduler)
+            self._join_cluster()
         else:
             self.stored_client_quotas.read_all()
             self._load_topics(background, adoption, producer_ids, unclean=unclean)
@@ -629,7 +631,7 @@ class Broker:
     def _make_cluster_member(
         self, background: Background, scheduler: Scheduler, stored_topic_configs: StoredTopicConfigs
     ) -> None:
-        from kcore.server.member.cluster_parts import ClusterMember
+        from kcore.server.member.cluster_parts import ClusterMember, make_controller
 
         self.cluster_member = ClusterMember(
             self.broker_id,
@@ -642,6 +644,9 @@ class Broker:
             coordinators=self.coordinators,
             stored_topic_configs=stored_topic_configs,
             leadership=self._leadership,
+            make_controller=partial(
+                make_controller, self.broker_id, self.store, self.config, self._connections, scheduler, self._parts
+            ),
         )
         self.replica_manager.damage_checks.on_given_up = self._handle_given_up_partition
         retry = self.cluster_member.offline_replicas.retry
@@ -676,6 +681,7 @@ class Broker:
                 self.coordinators,
                 self.group_coordinator,
                 self.admin_manager,
+                member.controller if member else LonePartitionAdmin(self.broker_id, self.metadata_cache),
                 producer_ids,
                 pool,
                 sessions,
@@ -709,13 +715,13 @@ class Broker:
         # Before everything else: what is answered after this, no client sees.
         parts.callback(self._server.shutdown)
 
-    def _join_cluster(self, scheduler: Scheduler) -> None:
+    def _join_cluster(self) -> None:
         from kcore.server.member.cluster_parts import join_cluster, member_metrics
 
         member, listeners = self.cluster_member, self._bound_listeners
         for source in member_metrics(member, self.store):
             self._metrics.add_source(source)
-        join_cluster(member, self.store, self.config, self._connections, listeners, scheduler, self._parts)
+        join_cluster(member, self.config, listeners, self._parts)
         self._log_manager.record_boot_id()  # the ISRs are left
         self._parts.callback(self._leave_cluster)
         if not member.wait_for_metadata(self.config["zookeeper.session.timeout.ms"]):
@@ -729,7 +735,7 @@ class Broker:
         from kcore.server.member.cluster_parts import controlled_shutdown
 
         member = self.cluster_member
-        if not self._is_killed and member.controller is not None and member.hands_over:
+        if not self._is_killed and member.hands_over:
             self.replica_manager.begin_shutdown()
             controlled_shutdown(member, self.metadata_cache, self.config, self._connections)
 

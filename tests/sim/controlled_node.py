@@ -196,24 +196,27 @@ class ControlledNode(Node):
             coordinators=Coordinators({}),
             stored_topic_configs=self._stored_topic_configs,
             leadership=LeadershipCertainty(session),
+            make_controller=lambda register_again: _WithoutThread(self._make_controller(settings, register_again)),
             controller_wait_ms=0,  # a step does not wait
         )
         self.replica_manager.damage_checks.on_given_up = lambda tp: self.member.log_dir_failed()
         self.control_scheduler.schedule("offline-replicas", self.member.offline_replicas.retry, RETRY_MS, RETRY_MS)
+        services = SimpleNamespace(cluster_member=self.member)
+        self._doors = {kind: handler(services) for kind, handler in _DOORS.items()}
+
+    def _make_controller(self, settings: Settings, register_again: Callable[[], bool]) -> KafkaController:
         self.controller = KafkaController(
-            broker_id,
-            session,
+            self.broker_id,
+            self.session,
             NodeChannels(self),
             ControllerSettings(
                 unclean_leader_election_enable=lambda: settings.unclean, rebalance_interval_ms=settings.rebalance_ms
             ),
-            self.member.register_again,
-            time,
+            register_again,
+            self._time,
             self.control_scheduler,
         )
-        self.member.controller = _WithoutThread(self.controller)
-        services = SimpleNamespace(cluster_member=self.member)
-        self._doors = {kind: handler(services) for kind, handler in _DOORS.items()}
+        return self.controller
 
     @property
     def broker_epoch(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kcore.controller.alter_partition import IsrAnswers, IsrChange
-from kcore.errors import ApiError, NotController, code_of
+from kcore.errors import ApiError, code_of
 from kcore.protocol.messages.alter_partition import (
     AlterPartitionPartitionData,
     AlterPartitionPartitionState,
@@ -57,11 +57,7 @@ class Handler:
                 )
             )
 
-        controller = self._member.controller
-        if controller is None:
-            on_done(NotController(f"broker {self._member.broker_id} takes no part in elections"))
-        else:
-            controller.isr_changes.request(body.broker_id, body.broker_epoch, changes, on_done)
+        self._member.controller.isr_changes.request(body.broker_id, body.broker_epoch, changes, on_done)
 
     def error_response(self, body: AlterPartitionRequest, error_code: int, version: int) -> AlterPartitionResponse:
         return AlterPartitionResponse(error_code=error_code)

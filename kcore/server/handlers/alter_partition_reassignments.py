@@ -15,14 +15,13 @@ from kcore.protocol.messages.alter_partition_reassignments import (
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.topics.partition_admin import partition_admin
 
 
 class Handler:
     runs_on = RunsOn.NETWORK_THREAD  # the controller's thread answers
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._partition_admin = services.partition_admin
 
     def handle(self, context: RequestContext, body: AlterPartitionReassignmentsRequest) -> None:
         targets = {
@@ -39,7 +38,7 @@ class Handler:
             response.allow_replication_factor_change = body.allow_replication_factor_change
             context.respond(response)
 
-        partition_admin(self._services).alter_partition_reassignments(targets, respond)
+        self._partition_admin.alter_partition_reassignments(targets, respond)
 
     def error_response(
         self, body: AlterPartitionReassignmentsRequest, error_code: int, version: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, NotController, code_of
+from kcore.errors import ApiError, code_of
 from kcore.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -29,11 +29,7 @@ class Handler:
             remaining = [RemainingPartition(topic_name=topic, partition_index=number) for topic, number in led]
             context.respond(ControlledShutdownResponse(error_code=code_of(error), remaining_partitions=remaining))
 
-        controller = self._member.controller
-        if controller is None:
-            on_done(NotController(f"broker {self._member.broker_id} takes no part in elections"), ())
-        else:
-            controller.controlled_shutdown(body.broker_id, body.broker_epoch, on_done)
+        self._member.controller.controlled_shutdown(body.broker_id, body.broker_epoch, on_done)
 
     def error_response(
         self, body: ControlledShutdownRequest, error_code: int, version: int

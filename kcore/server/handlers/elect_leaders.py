@@ -16,13 +16,12 @@ from kcore.protocol.messages.elect_leaders import (
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.topics.partition_admin import partition_admin
 from kcore.server.topics.topic_changes import has_leader
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._partition_admin = services.partition_admin
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
 
@@ -55,7 +54,7 @@ class Handler:
 
             self._admin.when_done(changes, body.timeout_ms, respond_when_known)
 
-        partition_admin(self._services).elect_leaders(ElectionType(body.election_type), wanted, respond)
+        self._partition_admin.elect_leaders(ElectionType(body.election_type), wanted, respond)
 
     def _wanted(self, body: ElectLeadersRequest) -> list[TopicPartition]:
         if body.topic_partitions is None:

@@ -16,14 +16,13 @@ from kcore.protocol.messages.list_partition_reassignments import (
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.topics.partition_admin import partition_admin
 
 
 class Handler:
     runs_on = RunsOn.NETWORK_THREAD  # the controller's thread answers
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._partition_admin = services.partition_admin
 
     def handle(self, context: RequestContext, body: ListPartitionReassignmentsRequest) -> None:
         wanted = None
@@ -50,7 +49,7 @@ class Handler:
                 )
             )
 
-        partition_admin(self._services).list_partition_reassignments(wanted, respond)
+        self._partition_admin.list_partition_reassignments(wanted, respond)
 
     def error_response(
         self, body: ListPartitionReassignmentsRequest, error_code: int, version: int

@@ -40,9 +40,9 @@ def make_controller(
     store: MetadataStore,
     config: KafkaConfig,
     connections: InterBrokerConnections,
-    register_again: Callable[[], bool],
     scheduler: Scheduler,
     parts: ExitStack,
+    register_again: Callable[[], bool],
 ) -> KafkaController:
     """The controller of a broker, not started.  parts: when it is closed, the controller follows the settings no
     more."""
@@ -66,19 +66,8 @@ def make_controller(
     return controller
 
 
-def join_cluster(
-    member: ClusterMember,
-    store: MetadataStore,
-    config: KafkaConfig,
-    connections: InterBrokerConnections,
-    listeners: Sequence[Listener],
-    scheduler: Scheduler,
-    parts: ExitStack,
-) -> None:
+def join_cluster(member: ClusterMember, config: KafkaConfig, listeners: Sequence[Listener], parts: ExitStack) -> None:
     """Start a member with its controller; `parts` stops it.  listeners: with the ports that they got."""
-    member.controller = make_controller(
-        member.broker_id, store, config, connections, member.register_again, scheduler, parts
-    )
     parts.callback(member.stop)
     member.start(advertised(member.broker_id, config, listeners), {at.name: at.security_protocol for at in listeners})
 

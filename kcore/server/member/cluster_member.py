@@ -97,7 +97,8 @@ class ClusterMember:
     """Thread-safe.  Lifetime: start() and stop(), once each.
 
     The controller's requests come on one thread, in order.  Work after a change in the store runs on `scheduler`'s
-    thread.  time: real time, in which sessions end.
+    thread.  time: real time, in which sessions end.  make_controller: given register_again(), this broker's
+    controller, which takes no part in elections before start().
     """
 
     def __init__(
@@ -113,14 +114,13 @@ class ClusterMember:
         coordinators: Coordinators,
         stored_topic_configs: StoredTopicConfigs,
         leadership: LeadershipCertainty,
+        make_controller: Callable[[Callable[[], bool]], Controller],
         registration_timeout_ms: float | None = None,
         controller_wait_ms: float = CONTROLLER_WAIT_MS,
     ) -> None:
         self.broker_id = broker_id
         #: czxid of the registration; the next one has a higher.
         self.broker_epoch = NO_BROKER_EPOCH
-        #: None until there is one: set before start().
-        self.controller: Controller | None = None
         #: Whether others are to lead what this broker leads before it stops; not where all stop.
         self.hands_over = True
         #: Whether the connection to the store is lost, as far as this broker knows.
@@ -150,6 +150,7 @@ class ClusterMember:
         refusals = replica_manager.disk_full_refusals
         self._leader_hand_over = LeaderHandOver(broker_id, store, scheduler, time, refusals)
         refusals.on_needed = self._leader_hand_over.begin
+        self.controller = make_controller(self.register_again)
         #: Replicas whose logs could not be opened.
         self.offline_replicas = OfflineReplicas(
             lambda tp, topic_id: is_assigned(metadata_cache.snapshot, broker_id, tp, topic_id),
@@ -180,12 +181,11 @@ class ClusterMember:
                 raise StartCancelled(f"broker {self.broker_id} waited for a controller to take it out of ISRs")
             self._time.sleep(_POLL_MS)
         self._register()
-        if self.controller is not None:
-            self.controller.startup()
+        self.controller.startup()
 
     @property
     def is_controller(self) -> bool:
-        return self.controller is not None and self.controller.is_active
+        return self.controller.is_active
 
     def epoch_of(self, broker_id: int) -> int | None:
         """The epoch of a broker's registration in the store, None if it has none.  Raises StoreError."""
@@ -193,11 +193,9 @@ class ClusterMember:
         return node.czxid if node is not None else None
 
     def wait_for_metadata(self, timeout_ms: float) -> bool:
-        """Whether a controller has sent this broker its metadata, waiting for it if need be; not waiting where this
-        broker takes no part in elections."""
-        if self.controller is not None:
-            self._wait(self._has_metadata, self._time.hi_res_clock_ms() + timeout_ms)
-        return self.controller is None or self._has_metadata.is_set()
+        """Whether a controller has sent this broker its metadata, waiting for it if need be."""
+        self._wait(self._has_metadata, self._time.hi_res_clock_ms() + timeout_ms)
+        return self._has_metadata.is_set()
 
     def cancel_start(self) -> None:
         """End what start() and wait_for_metadata() wait for, from another thread."""
@@ -213,8 +211,7 @@ class ClusterMember:
         """Do nothing more, as a killed process; stop() then does nothing."""
         self._is_stopping = self._is_abandoned = True
         self._close_parts()
-        if self.controller is not None:
-            self.controller.abandon()
+        self.controller.abandon()
 
     def stop(self) -> None:
         """Leave the cluster: the controller finds other leaders.  The scheduler is to be stopped after this."""
@@ -223,8 +220,7 @@ class ClusterMember:
         self._is_stopping = True
         self._close_parts()
         self.find_store()
-        if self.controller is not None:
-            self.controller.shutdown()
+        self.controller.shutdown()
         try:
             path = znodes.broker_id(self.broker_id)
             node = self._store.get(path)
@@ -298,23 +294,6 @@ class ClusterMember:
         self.is_store_away = event is SessionEvent.SUSPENDED
         if event is SessionEvent.EXPIRED:
             self.leadership.session_ended(self.broker_epoch)
-            if self.controller is None:
-                self._scheduler.schedule("new-session", self._begin_session)
-
-    def _begin_session(self) -> None:
-        if self._is_stopping:
-            return
-        try:
-            self._store.new_session()
-        except StoreError as error:
-            logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
-            self._scheduler.schedule("new-session", self._begin_session, _RETRY_MS)
-        else:
-            self._register_until_it_is()
-
-    def _register_until_it_is(self) -> None:
-        if not self.register_again() and not self._is_stopping:
-            self._scheduler.schedule("register-again", self._register_until_it_is, _RETRY_MS)
 
     def register_again(self) -> bool:
         """Register in a new session; False if the store fails, or a controller has to take this broker out of an ISR

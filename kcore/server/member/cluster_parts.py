@@ -2,7 +2,7 @@
 other brokers.  Broker imports this module when it starts as one, so that a broker alone starts without them."""
 
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
-from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster
+from kcore.server.member.cluster_controller import controlled_shutdown, join_cluster, make_controller
 from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from kcore.server.member.member_metrics import member_metrics
@@ -16,6 +16,7 @@ __all__ = [
     "StoredTopicConfigs",
     "controlled_shutdown",
     "join_cluster",
+    "make_controller",
     "member_metrics",
     "replica_fetchers",
 ]

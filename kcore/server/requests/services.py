@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kcore.server.requests.request_context import RequestContext
     from kcore.server.requests.request_handler_pool import RequestHandlerPool, RunsOn
     from kcore.server.topics.admin_manager import AdminManager
+    from kcore.server.topics.partition_admin import PartitionAdmin
 
 
 class Handler(Protocol):
@@ -56,6 +57,7 @@ class Services:
     coordinators: Coordinators
     group_coordinator: GroupCoordinator
     admin_manager: AdminManager
+    partition_admin: PartitionAdmin
     producer_ids: ProducerIdManager
     request_handler_pool: RequestHandlerPool
     fetch_sessions: FetchSessionCache

@@ -4,29 +4,29 @@ alone, where every partition already has the only replica and leader that it can
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.controller_context import ReplicaAssignment
-from kcore.controller.leader_elections import ElectionType
-from kcore.controller.partition_reassignment import Targets, requested_assignment
 from kcore.errors import (
     ApiError,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
-    NotController,
     PreferredLeaderNotAvailable,
     UnknownTopicOrPartition,
 )
 from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache
-from kcore.server.requests.services import Services
+
+if TYPE_CHECKING:
+    from kcore.controller.controller_context import ReplicaAssignment
+    from kcore.controller.leader_elections import ElectionType
+    from kcore.controller.partition_reassignment import Targets
 
 _T = TypeVar("_T")
 _OnResult = Callable[[_T | ApiError], None]
 
 
 class PartitionAdmin(Protocol):
-    """A KafkaController, which has the meaning of the methods, or one of the two below."""
+    """A KafkaController, which has the meaning of the methods, or a LonePartitionAdmin."""
 
     def alter_partition_reassignments(
         self, targets: Targets, on_done: _OnResult[Mapping[TopicPartition, ApiError | None]]
@@ -44,48 +44,13 @@ class PartitionAdmin(Protocol):
         topic_partitions: Collection[TopicPartition],
         on_done: _OnResult[Mapping[TopicPartition, int | ApiError]],
     ) -> None: ...
-
-
-def partition_admin(services: Services) -> PartitionAdmin:
-    """Of this broker."""
-    member = services.cluster_member
-    if member is None:
-        return LonePartitionAdmin(services.broker_id, services.metadata_cache)
-    return member.controller or NoPartitionAdmin(services.broker_id)
-
-
-class NoPartitionAdmin:
-    """Of a member that takes no part in the controller's election."""
-
-    def __init__(self, broker_id: int) -> None:
-        self._broker_id = broker_id
-
-    def alter_partition_reassignments(
-        self, targets: Targets, on_done: _OnResult[Mapping[TopicPartition, ApiError | None]]
-    ) -> None:
-        on_done(self._error())
-
-    def list_partition_reassignments(
-        self,
-        topic_partitions: Collection[TopicPartition] | None,
-        on_done: _OnResult[Mapping[TopicPartition, ReplicaAssignment]],
-    ) -> None:
-        on_done(self._error())
-
-    def elect_leaders(
-        self,
-        election_type: ElectionType,
-        topic_partitions: Collection[TopicPartition],
-        on_done: _OnResult[Mapping[TopicPartition, int | ApiError]],
-    ) -> None:
-        on_done(self._error())
-
-    def _error(self) -> NotController:
-        return NotController(f"broker {self._broker_id} takes no part in elections")
 
 
 class LonePartitionAdmin:
-    """Of a broker alone: only an order that changes nothing is accepted."""
+    """Of a broker alone: only an order that changes nothing is accepted.
+
+    It loads the controller's modules with the first order: a broker alone starts without them.
+    """
 
     def __init__(self, broker_id: int, metadata_cache: MetadataCache) -> None:
         self._broker_id = broker_id
@@ -99,6 +64,9 @@ class LonePartitionAdmin:
     def _obstacle(self, tp: TopicPartition, target: Iterable[int] | None) -> ApiError | None:
         if not self._cache.contains(tp):
             return UnknownTopicOrPartition("The partition does not exist.")
+        from kcore.controller.controller_context import ReplicaAssignment
+        from kcore.controller.partition_reassignment import requested_assignment
+
         only = ReplicaAssignment((self._broker_id,))
         try:
             requested_assignment(only, None if target is None else tuple(target), only.replicas)
@@ -122,6 +90,8 @@ class LonePartitionAdmin:
         on_done({tp: self._no_election(election_type, tp) for tp in topic_partitions})
 
     def _no_election(self, election_type: ElectionType, tp: TopicPartition) -> ApiError:
+        from kcore.controller.leader_elections import ElectionType
+
         topic = self._cache.topic(tp.topic)
         partition = topic.partitions.get(tp.partition) if topic is not None else None
         if partition is None:

@@ -96,7 +96,7 @@ def test_a_controller_calls_no_broker_through_another_listener_and_names_it(capl
         config = KafkaConfig()
         connections = InterBrokerConnections(config, MetadataCache("c", controller_id=1), SYSTEM_TIME)
         scheduler = Scheduler("t", SYSTEM_TIME)
-        controller = make_controller(1, store, config, connections, lambda: True, scheduler, parts)
+        controller = make_controller(1, store, config, connections, scheduler, parts, lambda: True)
         channels = controller._channels
         parts.callback(channels.close)
         channels.add_broker(LiveBroker(2, {"CLIENT": other.getsockname()}, None, 7))

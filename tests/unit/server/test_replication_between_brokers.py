@@ -9,13 +9,13 @@ from kcore.protocol import api_keys
 from kcore.protocol.api_keys import ApiKey
 from kcore.replica.fetcher.partition_fetch_state import Phase
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
+from tests.unit.server.absent_controller import be_the_controller
 from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 
 
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
-    # The tests are the controller.
-    monkeypatch.setattr("kcore.server.member.cluster_controller.make_controller", lambda *args: None)
+    be_the_controller(monkeypatch)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 import kcore
-from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import metadata as m
 from kcore.server.handlers import metadata as metadata_handler
+from tests.unit.server.absent_controller import be_the_controller
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import ControllerClient
 
@@ -43,8 +43,7 @@ def store(tree):
 
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
-    # The tests are the controller.
-    monkeypatch.setattr("kcore.server.member.cluster_controller.make_controller", lambda *args: None)
+    be_the_controller(monkeypatch)
     monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", 0)
 
 
@@ -73,22 +72,3 @@ def metadata(broker, version=12, names=None):
     with Client(broker) as client:
         topics = None if names is None else [m.MetadataRequestTopic(name=name) for name in names]
         return client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4), version)
-
-
-class ActiveController:
-    """What a member needs of a controller; it carries nothing out."""
-
-    is_active = True
-
-    def __init__(self):
-        self.shutdowns = []
-
-    def controlled_shutdown(self, broker_id, broker_epoch, on_done):
-        self.shutdowns.append((broker_id, broker_epoch))
-        if broker_id == 1:
-            on_done(None, [T0])
-        else:
-            on_done(errors.StaleBrokerEpoch("another registration"), ())
-
-    def shutdown(self):
-        pass

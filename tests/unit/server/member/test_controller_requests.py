@@ -47,7 +47,6 @@ from tests.unit.server.member.conftest import (
     T0,
     T1,
     TOPIC_ID,
-    ActiveController,
     metadata,
     partition,
     wait_until,
@@ -590,7 +589,7 @@ def test_PART_15_a_produce_does_not_wait_for_a_follower_that_is_gone_from_the_me
 
 @pytest.mark.parametrize("version", range(4))
 def test_a_controlled_shutdown_is_answered_with_the_controllers_result(broker, controller, version):
-    broker.cluster_member.controller = active = ActiveController()
+    active = broker.cluster_member.controller
     client, epoch = controller.client, 7 if version >= 2 else -1
     response = client.ask(ControlledShutdownRequest(broker_id=1, broker_epoch=epoch), version)
     assert response.error_code == 0
@@ -611,7 +610,6 @@ def test_a_broker_that_stops_does_not_follow_the_new_leaders_of_what_it_has_led(
         controller.leader_and_isr({"t": [state]})
         seen.append((partition(broker).is_leader, list(broker.replica_manager.fetchers.states())))
 
-    broker.cluster_member.controller = ActiveController()
     monkeypatch.setattr("kcore.server.member.cluster_parts.controlled_shutdown", hand_over)
     broker.stop()
     assert seen == [(False, [])]

@@ -21,7 +21,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient
-from tests.unit.server.member.conftest import DEADLINE_S, ActiveController, metadata, wait_until, with_broker_2
+from tests.unit.server.member.conftest import DEADLINE_S, metadata, wait_until, with_broker_2
 from tests.unit.server.test_network_thread import refuse_to_wait
 
 
@@ -136,7 +136,7 @@ def test_no_request_of_a_client_to_a_member_calls_the_store_on_the_network_threa
 
 
 def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_time_is_up(broker, controller, store):
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     controller.update_metadata({"old": {0: {}}})
     topic = ct.CreatableTopic(name="new", num_partitions=2, replication_factor=1)
     create = ct.CreateTopicsRequest(topics=[topic], timeout_ms=50)
@@ -170,7 +170,7 @@ def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_tim
 
 def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, controller, store):
     """A creation said that there is one, a deletion that there is none."""
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     controller.update_metadata()
     store.create_recursive(znodes.topic("broken"), b'{"version":1,"partit')
     topic = ct.CreatableTopic(name="broken", num_partitions=1, replication_factor=1)
@@ -193,7 +193,6 @@ def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, c
         store.create_recursive(znodes.delete_topic("broken"))
         (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
         assert created.error_message == "Topic 'broken' is being deleted."
-    broker.cluster_member.controller = None
 
 
 def test_a_topic_that_the_metadata_have_is_deleted_with_their_replicas_where_its_node_cannot_be_read(
@@ -201,7 +200,7 @@ def test_a_topic_that_the_metadata_have_is_deleted_with_their_replicas_where_its
 ):
     """The controller may have left it out: it carried such an order out without the replicas, or not at all, and the
     client heard after its timeout that the topic is being deleted."""
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     topic_id = UUID(int=5)
     brokers = {number: {"PLAINTEXT": ("127.0.0.1", broker.port)} for number in (1, 2)}
     controller.update_metadata(
@@ -216,13 +215,12 @@ def test_a_topic_that_the_metadata_have_is_deleted_with_their_replicas_where_its
     assert stored == znodes.TopicZNode({0: [1, 2], 1: [2, 1]}, topic_id)
     (line,) = [r.getMessage() for r in caplog.records if "/brokers/topics/t" in r.getMessage()]
     assert "cannot be read" in line and "b'garb'" in line
-    broker.cluster_member.controller = None
 
 
 def test_a_topic_whose_replicas_are_all_on_dead_brokers_is_named_and_deleted(broker, controller, store):
     """The metadata do not have it: it has never had a leader.  A creation said that there is one, a deletion that there
     is none, and a trial of a creation that the name is free."""
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     controller.update_metadata()
     store.create_recursive(znodes.topic("t"), znodes.TopicZNode({0: [77], 1: [78, 77]}).encode())
     topic = ct.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
@@ -240,13 +238,12 @@ def test_a_topic_whose_replicas_are_all_on_dead_brokers_is_named_and_deleted(bro
         (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 5).responses
         assert deleted.error_code == errors.UnknownTopicOrPartition.code
         assert "that waits for brokers 77, 78, not alive now" in deleted.error_message
-    broker.cluster_member.controller = None
 
 
 @pytest.mark.parametrize(("numbers", "missing"), [((0, 2), 1), ((1, 2), 0)])
 def test_a_topic_with_a_gap_in_its_partitions_numbers_gets_no_more(broker, controller, store, numbers, missing):
     """The new ones would have had numbers that are there already, and their leaders were waited for."""
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     controller.update_metadata({"gap": {number: {} for number in numbers}})
     body = znodes.TopicZNode({key: [1] for key in numbers}).encode()
     store.create_recursive(znodes.topic("gap"), body)
@@ -256,11 +253,10 @@ def test_a_topic_with_a_gap_in_its_partitions_numbers_gets_no_more(broker, contr
     assert result.error_code == errors.InvalidPartitions.code
     assert f"has 2 partition(s), but none with the number {missing}" in result.error_message
     assert store.get(znodes.topic("gap")).data == body
-    broker.cluster_member.controller = None
 
 
 def test_a_topic_that_is_being_deleted_gets_no_partitions(broker, controller, store, monkeypatch):
-    monkeypatch.setattr(broker.cluster_member, "controller", ActiveController())
+    broker.cluster_member.controller.is_active = True
     controller.update_metadata({"t": {0: {}}})
     store.create_recursive(znodes.topic("t"), znodes.TopicZNode({0: [1]}, UUID(int=1)).encode())
     store.create_recursive(znodes.delete_topic("t"))

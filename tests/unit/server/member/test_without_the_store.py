@@ -33,18 +33,17 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.server.handlers import describe_cluster
 from tests.unit.server.client import Client
-from tests.unit.server.member.conftest import ActiveController, wait_until, with_broker_2
+from tests.unit.server.member.conftest import wait_until, with_broker_2
 
 
 @pytest.fixture
 def away(broker, controller, store):
     """The broker, with topic t in its metadata, when its store has gone away."""
     controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
     store.disconnect()
     yield broker
     store.reconnect()
-    broker.cluster_member.controller = None
 
 
 def test_without_the_store_only_the_topic_that_is_to_be_created_has_an_error_in_the_metadata(away, caplog):
@@ -112,7 +111,7 @@ def test_each_error_of_the_store_is_answered_with_a_fitting_one_and_no_traceback
     broker, controller, store, monkeypatch, caplog, failure, expected, id_error
 ):
     controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
-    broker.cluster_member.controller = ActiveController()
+    broker.cluster_member.controller.is_active = True
 
     def fail(*args):
         raise failure
@@ -137,7 +136,6 @@ def test_each_error_of_the_store_is_answered_with_a_fitting_one_and_no_traceback
         block = client.ask(AllocateProducerIdsRequest(broker_id=2, broker_epoch=1), 0)
         request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="new")])
         (topic,) = client.ask(request, 5).topics
-    broker.cluster_member.controller = None
     for (answer,) in answers:
         assert answer.error_code == expected.code
         assert "metadata" in answer.error_message and str(getattr(failure, "cause", failure)) in answer.error_message
