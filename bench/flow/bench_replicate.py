@@ -61,7 +61,7 @@ def bench_catch_up(benchmark, bench_dir, partitions):
             return next(p for b in brokers if (p := b.replica_manager.get_partition(tp)).is_leader is leads)
 
         def follower(tp):
-            return cluster.brokers[partition(tp, False).local_broker_id].replica_fetchers
+            return cluster.brokers[partition(tp, False).local_broker_id].replica_manager.fetchers
 
         def append(tp):
             # As a produce request does, which also ends the fetches that wait for records.

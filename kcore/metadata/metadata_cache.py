@@ -162,7 +162,7 @@ class MetadataCache:
     The methods look one thing up in the current snapshot; two calls may see two snapshots.
     """
 
-    def __init__(self, cluster_id: str, controller_id: int) -> None:
+    def __init__(self, cluster_id: str, controller_id: int = NO_LEADER) -> None:
         self.snapshot = MetadataSnapshot(cluster_id, controller_id)
         self._update_lock = threading.Lock()
         self._observers: list[MetadataObserver] = []

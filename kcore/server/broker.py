@@ -10,14 +10,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from kcore.common import topic_names
 from kcore.common.metrics import MetricName
-from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
@@ -27,12 +25,13 @@ from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.metadata.producer_ids import ProducerIdManager
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.security.authorizer import Authorizer
+from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
@@ -49,13 +48,12 @@ from kcore.server.broker_parts import (
     store_of,
 )
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
-from kcore.server.config.config_changes import config_change_notifications
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import WILDCARDS, advertised
+from kcore.server.config.listeners import WILDCARDS
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
-from kcore.server.member.leadership_certainty import LeadershipCertainty
+from kcore.server.membership import BrokerBase, Membership
 from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.quotas.client_quotas import ClientQuotas
@@ -65,21 +63,14 @@ from kcore.server.requests.kafka_apis import KafkaApis
 from kcore.server.requests.request_handler_pool import RequestHandlerPool
 from kcore.server.requests.services import Services
 from kcore.server.topics.admin_manager import AdminManager
-from kcore.server.topics.local_controller import LocalController
-from kcore.server.topics.partition_admin import LonePartitionAdmin
 from kcore.server.topics.topic_adoption import TopicAdoption
-from kcore.server.topics.topic_changes import TopicChanges, has_partitions, is_gone
+from kcore.server.topics.topic_changes import has_partitions, is_gone
 
 if TYPE_CHECKING:
     from kcore.replica.explain import FetchExplanation, IsrExplanation
-    from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
-    from kcore.server.config.stored_topic_configs import StoredTopicConfigs
     from kcore.server.member.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
-
-#: How often partitions that could not be opened are tried again: a disk that was full may have room.
-_RETRY_OFFLINE_MS = 30_000
 
 
 class Broker:
@@ -138,16 +129,13 @@ class Broker:
         self._is_temporary = not dirs
         self._data_dirs = [os.path.abspath(path) for path in dirs]
         self.admin_manager: AdminManager
-        #: Of a member of a cluster.
-        self.cluster_member: ClusterMember
-        self.replica_fetchers: ReplicaFetcherManager
-        #: Of a broker alone.
-        self.local_controller: LocalController
+        #: Of the last start: what a broker alone or a member of a cluster has; None before there is one.
+        self.membership: Membership | None = None
         self._parts = ExitStack()
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._is_serving = False  # between the end of _start() and the beginning of a restart or stop
-        self._stopped = self._is_killed = False
+        self._stopped = False
         #: Called once no data directory is left, instead of stop(); must not wait for it.
         self.on_fatal_error: Callable[[OSError], None] | None = None
 
@@ -173,9 +161,8 @@ class Broker:
         """From another thread: a start that waits for other brokers of its cluster, or for the end of the last session
         of its id, raises StartCancelled or goes on without them.  To be called again until start() has returned: one
         that does not wait yet does not notice."""
-        member = getattr(self, "cluster_member", None)
-        if member is not None:
-            member.cancel_start()
+        if self.membership is not None:
+            self.membership.cancel_start()
 
     def restart(self) -> None:
         """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
@@ -217,39 +204,39 @@ class Broker:
     def _start(self) -> None:
         """Make and start the parts, each after those that it needs; self._parts stops them in the reverse order."""
         raise_open_files_limit()
-        working = working_dirs(self._data_dirs, is_member=self._is_member)
+        is_member = self.config.is_cluster_member
+        working = working_dirs(self._data_dirs, is_member=is_member)
         identity, broker_configs = self._open_store(working)
         unclean = not all(was_clean_shutdown(path) for path in working)
-        background = Background(self.broker_id, self._time, self._parts, is_member=self._is_member)
+        background = Background(self.broker_id, self._time, self._parts, is_member=is_member)
         topic_configs = TopicConfigs()
         self._make_replication(background, topic_configs)
-        self._make_topic_changes(background, topic_configs)
+        self.membership = membership = self._make_membership(background, topic_configs, broker_configs)
+        self._make_admin_manager(background, topic_configs, membership)
         adoption = self._load_logs(topic_configs, working)
         self._start_failure_handler()
         background.start_timer()
         self._bind_listeners(background)
-        write_identity(working, self.store, identity, is_member=self._is_member)
+        write_identity(working, self.store, identity, is_member=is_member)
         group_config = self.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
-        self._leadership = LeadershipCertainty(self.store)
-        is_certain = self._leadership if self._is_member else lambda: True
-        self.group_coordinator = group_coordinator_of(group_config, self.replica_manager, background, is_certain)
+        self.group_coordinator = group_coordinator_of(
+            group_config, self.replica_manager, background, membership.is_certain
+        )
         self.coordinators = Coordinators({topic_names.GROUP_METADATA_TOPIC: self.group_coordinator})
         self._observe_metadata()
         self.group_coordinator.startup()
         self._parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
         self.client_quotas = ClientQuotas(self.config, background.clients_time)
-        self.stored_client_quotas = StoredClientQuotas(self.store, self.client_quotas, is_member=self._is_member)
-        if self._is_member:
-            stored_topic_configs = self._follow_settings(background, topic_configs, broker_configs)
-            member_scheduler = background.start_scheduler("cluster-member")
-            self._make_cluster_member(background, member_scheduler, stored_topic_configs)
-            self._serve(background, producer_ids, broker_configs, working[0])
-            self._join_cluster()
-        else:
-            self.stored_client_quotas.read_all()
-            self._load_topics(background, adoption, producer_ids, unclean=unclean)
-            self._serve(background, producer_ids, broker_configs, working[0])
+        self.stored_client_quotas = StoredClientQuotas(self.store, self.client_quotas, is_member=is_member)
+        membership.follow_settings(self.stored_client_quotas)
+        foreign_producer_id = membership.load_topics(
+            adoption, self.coordinators, self._bound_listeners, unclean=unclean
+        )
+        if foreign_producer_id >= 0:
+            producer_ids.reserve_up_to(foreign_producer_id)
+        self._serve(background, membership, producer_ids, broker_configs, working[0])
+        membership.join(self._metrics, self._bound_listeners)
         self._is_serving = True
         logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
 
@@ -272,9 +259,8 @@ class Broker:
             if self._stopped:
                 return
             atexit.unregister(self.stop)
-            self._is_killed = True
-            if self._is_member:
-                self.cluster_member.abandon()
+            if self.membership is not None:
+                self.membership.abandon()
             self.store.abandon()
             self._server.shutdown()
             self._log_manager.abandon("the broker was killed")
@@ -309,6 +295,12 @@ class Broker:
     def has_stopped(self) -> bool:
         """Whether a stop has begun: by stop(), by kill(), or because no data directory was left."""
         return self._stopped
+
+    @property
+    def cluster_member(self) -> ClusterMember:
+        """Of a member of a cluster that has started."""
+        assert self.membership is not None and self.membership.cluster_member is not None
+        return self.membership.cluster_member
 
     @property
     def bootstrap_servers(self) -> str:
@@ -509,25 +501,20 @@ class Broker:
 
     # -- parts of start() -------------------------------------------------------------------------------
 
-    @property
-    def _is_member(self) -> bool:
-        return self._given_store is not None
-
     def _open_store(self, working: Sequence[str]) -> tuple[Identity, StoredBrokerConfigs]:
         """Who this broker is, and its settings in the store."""
+        is_member = self.config.is_cluster_member
         self.store = store_of(self.config, self._given_store, working, self._is_temporary, self._parts)
-        identity = read_identity(working, self.store, self.config.configured_broker_id, is_member=self._is_member)
+        identity = read_identity(working, self.store, self.config.configured_broker_id, is_member=is_member)
         self.broker_id, self.cluster_id = identity
-        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store, is_member=self._is_member)
+        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store, is_member=is_member)
         broker_configs.read_all()
         return identity, broker_configs
 
     def _make_replication(self, background: Background, topic_configs: TopicConfigs) -> None:
         """The logs, which are loaded later, and the partitions that are replicas of each other."""
         config, parts = self.config, self._parts
-        self.metadata_cache = MetadataCache(
-            self.cluster_id, controller_id=NO_LEADER if self._is_member else self.broker_id
-        )
+        self.metadata_cache = MetadataCache(self.cluster_id)
         self._log_manager = log_manager_of(config, self._data_dirs, background, topic_configs.get)
         parts.callback(follow_log_settings(config, self._log_manager))
         self.replica_manager = replica_manager_of(
@@ -535,29 +522,30 @@ class Broker:
         )
         self.replication_quotas = replication_quotas_of(config, self.replica_manager, background.time, parts)
 
-    def _make_topic_changes(self, background: Background, topic_configs: TopicConfigs) -> None:
-        """What changes topics: in a cluster the controller by way of the store, else this broker."""
-        config = self.config
-        changes: TopicChanges
-        if self._is_member:
-            from kcore.server.member.cluster_parts import InterBrokerConnections, StoreTopicChanges, replica_fetchers
+    def _make_membership(
+        self, background: Background, topic_configs: TopicConfigs, broker_configs: StoredBrokerConfigs
+    ) -> Membership:
+        base = BrokerBase(
+            self.broker_id,
+            self.config,
+            self.store,
+            broker_configs,
+            background,
+            self._parts,
+            self.metadata_cache,
+            topic_configs,
+            self._log_manager,
+            self.replica_manager,
+            self.replication_quotas,
+        )
+        if not self.config.is_cluster_member:
+            return Alone(base)
+        from kcore.server.cluster_membership import ClusterMembership
 
-            self._connections = InterBrokerConnections(config, self.metadata_cache, background.clients_time)
-            self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
-                config,
-                self._connections,
-                self.replica_manager,
-                self._log_manager,
-                self.metadata_cache,
-                self.replication_quotas.follower,
-                lambda: self.cluster_member.broker_epoch,
-                self._parts,
-            )
-            changes = StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
-        else:
-            changes = self.local_controller = LocalController(
-                self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
-            )
+        return ClusterMembership(base)
+
+    def _make_admin_manager(self, background: Background, topic_configs: TopicConfigs, membership: Membership) -> None:
+        config, changes = self.config, membership.topic_changes
         self.admin_manager = AdminManager(
             self.broker_id, config, self.metadata_cache, changes, topic_configs, background.timer
         )
@@ -567,7 +555,7 @@ class Broker:
         # What the logs are opened with comes from the store, so that comes first.
         topic_configs.load(self.store)
         adoption = TopicAdoption(
-            self.broker_id, self.store, self._log_manager, topic_configs, is_member=self._is_member
+            self.broker_id, self.store, self._log_manager, topic_configs, is_member=self.config.is_cluster_member
         )
         adoption.prepare(topics_on_disk(working))
         self._log_manager.startup(lambda log: adoption.is_stray(log.topic_partition, log.topic_id))
@@ -599,69 +587,16 @@ class Broker:
         self._parts.callback(follow_connection_limits(self.config, server))
         self._server, self._bound_listeners, self.port = server, server.listeners, server.port
 
-    def _load_topics(
-        self, background: Background, adoption: TopicAdoption, producer_ids: ProducerIdManager, *, unclean: bool
-    ) -> None:
-        """Of a broker alone: lead every partition that the store and the directories have."""
-        info = advertised(self.broker_id, self.config, self._bound_listeners)
-        self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
-        controller = self.local_controller
-        controller.on_leadership = self.coordinators.on_election
-        controller.on_config_change = self._log_manager.reconfigure_topic
-        foreign_producer_id = controller.load_topics(adoption, unclean)
-        if foreign_producer_id >= 0:
-            producer_ids.reserve_up_to(foreign_producer_id)
-        background.disk_scheduler.schedule(
-            "kcore-offline-partitions", controller.retry_offline_partitions, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS
-        )
-
-    def _follow_settings(
-        self, background: Background, topic_configs: TopicConfigs, broker_configs: StoredBrokerConfigs
-    ) -> StoredTopicConfigs:
-        """Have this broker take over the settings and quotas that others change in the store."""
-        from kcore.server.member.cluster_parts import StoredTopicConfigs
-
-        # A scheduler of its own: a slow reading delays nothing else.
-        scheduler = background.start_scheduler("stored-settings")
-        changes = config_change_notifications(self.store, scheduler, background.clients_time)
-        stored_topic_configs = StoredTopicConfigs(self.store, topic_configs, self._log_manager, changes.read_later)
-        changes.start([stored_topic_configs, broker_configs, self.stored_client_quotas])
-        return stored_topic_configs
-
-    def _make_cluster_member(
-        self, background: Background, scheduler: Scheduler, stored_topic_configs: StoredTopicConfigs
-    ) -> None:
-        from kcore.server.member.cluster_parts import ClusterMember, make_controller
-
-        self.cluster_member = ClusterMember(
-            self.broker_id,
-            self.store,
-            scheduler,
-            background.clients_time,
-            metadata_cache=self.metadata_cache,
-            replica_manager=self.replica_manager,
-            log_manager=self._log_manager,
-            coordinators=self.coordinators,
-            stored_topic_configs=stored_topic_configs,
-            leadership=self._leadership,
-            make_controller=partial(
-                make_controller, self.broker_id, self.store, self.config, self._connections, scheduler, self._parts
-            ),
-        )
-        self.replica_manager.damage_checks.on_given_up = self._handle_given_up_partition
-        retry = self.cluster_member.offline_replicas.retry
-        background.disk_scheduler.schedule("kcore-offline-replicas", retry, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS)
-
     def _serve(
         self,
         background: Background,
+        membership: Membership,
         producer_ids: ProducerIdManager,
         broker_configs: StoredBrokerConfigs,
         first_dir: str,
     ) -> None:
         """Make what answers requests, and accept connections."""
         config, parts = self.config, self._parts
-        member, fetchers = (self.cluster_member, self.replica_fetchers) if self._is_member else (None, None)
         auth = self.given_authorizer.started(
             self.broker_id, self.cluster_id, self.store, background.start_scheduler, parts
         )
@@ -681,7 +616,7 @@ class Broker:
                 self.coordinators,
                 self.group_coordinator,
                 self.admin_manager,
-                member.controller if member else LonePartitionAdmin(self.broker_id, self.metadata_cache),
+                membership.partition_admin(),
                 producer_ids,
                 pool,
                 sessions,
@@ -690,14 +625,14 @@ class Broker:
                 self.stored_client_quotas,
                 broker_configs,
                 auth,
-                member,
+                membership.cluster_member,
             )
         )
         self._metrics = broker_metrics(
             background.clients_time,
             self._log_manager,
             self.replica_manager,
-            fetchers,
+            membership.fetchers,
             self._apis,
             pool,
         )
@@ -715,37 +650,16 @@ class Broker:
         # Before everything else: what is answered after this, no client sees.
         parts.callback(self._server.shutdown)
 
-    def _join_cluster(self) -> None:
-        from kcore.server.member.cluster_parts import join_cluster, member_metrics
-
-        member, listeners = self.cluster_member, self._bound_listeners
-        for source in member_metrics(member, self.store):
-            self._metrics.add_source(source)
-        join_cluster(member, self.config, listeners, self._parts)
-        self._log_manager.record_boot_id()  # the ISRs are left
-        self._parts.callback(self._leave_cluster)
-        if not member.wait_for_metadata(self.config["zookeeper.session.timeout.ms"]):
-            logger.warning("broker %d has not received metadata from a controller yet", self.broker_id)
-
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
-
-    def _leave_cluster(self) -> None:
-        """At a clean stop: others take over what this broker leads, before it stops to answer."""
-        from kcore.server.member.cluster_parts import controlled_shutdown
-
-        member = self.cluster_member
-        if not self._is_killed and member.hands_over:
-            self.replica_manager.begin_shutdown()
-            controlled_shutdown(member, self.metadata_cache, self.config, self._connections)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)
         lost = self.replica_manager.handle_log_dir_failure(log_dir)
         if lost:  # before there are partitions, there is no coordinator
             self.coordinators.partitions_lost(lost)
-        if self._is_member:
-            self.cluster_member.log_dir_failed()
+        if self.membership is not None:
+            self.membership.log_dir_failed()
         error = log_manager.log_dir_failure_channel.failure(log_dir)
         if error is None or log_manager.live_log_dirs or self._stopped or self._parts is not parts:
             return
@@ -755,7 +669,3 @@ class Broker:
         else:
             # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
-
-    def _handle_given_up_partition(self, topic_partition: TopicPartition) -> None:
-        self.coordinators.partitions_lost([topic_partition])
-        self.cluster_member.log_dir_failed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
@@ -19,10 +19,8 @@ from kcore.errors import NONE, KafkaError, NotController, for_code
 from kcore.metadata.metadata_cache import MetadataCache, MetadataSnapshot
 from kcore.metadata.store import MetadataStore
 from kcore.metadata.store_errors import RepeatedError
-from kcore.network.listener import Listener
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import advertised
 from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 
@@ -64,12 +62,6 @@ def make_controller(
     elect = partial(elect_where_there_is_no_leader, controller)
     parts.callback(config.on_change(("unclean.leader.election.enable",), elect))
     return controller
-
-
-def join_cluster(member: ClusterMember, config: KafkaConfig, listeners: Sequence[Listener], parts: ExitStack) -> None:
-    """Start a member with its controller; `parts` stops it.  listeners: with the ports that they got."""
-    parts.callback(member.stop)
-    member.start(advertised(member.broker_id, config, listeners), {at.name: at.security_protocol for at in listeners})
 
 
 def elect_where_there_is_no_leader(controller: KafkaController) -> None:

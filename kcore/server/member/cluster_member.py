@@ -210,6 +210,7 @@ class ClusterMember:
     def abandon(self) -> None:
         """Do nothing more, as a killed process; stop() then does nothing."""
         self._is_stopping = self._is_abandoned = True
+        self.hands_over = False
         self._close_parts()
         self.controller.abandon()
 

@@ -3,7 +3,7 @@
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata.store import SessionEvent, StoreError
-from kcore.server.member import cluster_parts
+from kcore.server import cluster_membership
 from kcore.server.member.cluster_member import ClusterMember
 
 _RETRY_MS = 1000
@@ -76,6 +76,6 @@ class AbsentController:
 
 def be_the_controller(monkeypatch):
     """Brokers that start have an AbsentController, and neither wait for metadata nor ask to be relieved."""
-    monkeypatch.setattr(cluster_parts, "make_controller", AbsentController)
+    monkeypatch.setattr(cluster_membership, "make_controller", AbsentController)
     monkeypatch.setattr(ClusterMember, "wait_for_metadata", lambda *args: True)
-    monkeypatch.setattr(cluster_parts, "controlled_shutdown", lambda *args: False)
+    monkeypatch.setattr(cluster_membership, "controlled_shutdown", lambda *args: False)

@@ -142,7 +142,7 @@ class Replicas:
 
     def thread(self, broker_id: int):
         """The only fetcher of a broker."""
-        (thread,) = self.brokers[broker_id].replica_fetchers.threads().values()
+        (thread,) = self.brokers[broker_id].replica_manager.fetchers.threads().values()
         return thread
 
 

@@ -579,10 +579,10 @@ def test_a_partition_made_on_a_full_disk_comes_online_when_there_is_room(tmp_pat
         file.fail_next("mkdir", errno.ENOSPC, under=str(tmp_path / "t-1"), times=-1)
         broker.create_topic("t", partitions=2)
         assert [broker.metadata_cache.topic("t").partitions[n].leader for n in range(2)] == [broker.broker_id, -1]
-        broker.local_controller.retry_offline_partitions()
+        broker.membership.local_controller.retry_offline_partitions()
         assert broker.metadata_cache.topic("t").partitions[1].leader == -1
         file.clear_faults()
-        broker.local_controller.retry_offline_partitions()
+        broker.membership.local_controller.retry_offline_partitions()
         assert produce(broker, "t", b"a", partition=1) == 0
 
 

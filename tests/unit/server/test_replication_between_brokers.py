@@ -100,7 +100,7 @@ def test_RFT_15_a_truncation_of_a_followed_log_reaches_its_move_between_director
     replicas.lead(0)
     replicas.produce(0, b"both")
     replicas.wait_until_equal()
-    replicas.brokers[1].replica_fetchers.remove_partitions([T0])
+    replicas.brokers[1].replica_manager.fetchers.remove_partitions([T0])
     replicas.produce(0, b"only the old leader")
     replicas.lead(1, isr=[1], to=[1])
     replicas.produce(1, b"only the new leader")
@@ -118,7 +118,7 @@ def test_V22_06_logs_that_diverged_become_equal_to_the_new_leaders(replicas, mon
     replicas.produce(0, b"both")
     replicas.wait_until_equal()
     # The follower gets no more records of its leader from here on, and becomes the leader itself.
-    replicas.brokers[1].replica_fetchers.remove_partitions([T0])
+    replicas.brokers[1].replica_manager.fetchers.remove_partitions([T0])
     for number in range(5):
         replicas.produce(0, b"only the old leader %d" % number)
     replicas.lead(1, isr=[1], to=[1])
@@ -173,14 +173,14 @@ def test_RFT_17_a_leader_without_the_session_gets_a_full_request(replicas):
     replicas.produce(0, b"b")
     replicas.wait_until_equal()
     wait_until(lambda: session.epoch > 0)
-    assert replicas.brokers[1].replica_fetchers.failed_partitions_count == 0
+    assert replicas.brokers[1].replica_manager.fetchers.failed_partitions_count == 0
 
 
 def test_num_replica_fetchers_changes_while_the_broker_runs(replicas):
     replicas.lead(0, T0, T1)
     replicas.produce(0, b"a")
     replicas.wait_until_equal(T0)
-    fetchers = replicas.brokers[1].replica_fetchers
+    fetchers = replicas.brokers[1].replica_manager.fetchers
     assert len(fetchers.threads()) == 1
     replicas.brokers[1].config.reconfigure({"num.replica.fetchers": 3})
     assert {tp for thread in fetchers.threads().values() for tp in thread.states()} == {T0, T1}
@@ -217,14 +217,14 @@ def test_a_connection_that_breaks_in_the_middle_of_an_answer_costs_a_back_off_an
         proxied.produce(0, b"x" * 100_000)
     proxied.wait_until_equal()
     assert proxied.proxy.connections >= 2
-    assert proxied.brokers[1].replica_fetchers.failed_partitions_count == 0
+    assert proxied.brokers[1].replica_manager.fetchers.failed_partitions_count == 0
 
 
 def test_a_corrupt_batch_is_fetched_again_later_and_the_other_partitions_go_on(replicas):
     replicas.lead(0, T0, T1)
     replicas.produce(0, b"fine")
     replicas.wait_until_equal(T0)
-    replicas.brokers[1].replica_fetchers.remove_partitions([T0])
+    replicas.brokers[1].replica_manager.fetchers.remove_partitions([T0])
     replicas.produce(0, b"will be damaged")
     path = next((replicas.directory / "0" / "t-0").glob("*.log"))
     sound = path.read_bytes()
@@ -235,7 +235,7 @@ def test_a_corrupt_batch_is_fetched_again_later_and_the_other_partitions_go_on(r
     replicas.produce(0, b"of the other", tp=T1)
     replicas.wait_until_equal(T1)
     wait_until(lambda: replicas.thread(1).states()[T0].delayed_until_ms is not None)
-    assert replicas.ends(T0) == [2, 1] and replicas.brokers[1].replica_fetchers.failed_partitions_count == 0
+    assert replicas.ends(T0) == [2, 1] and replicas.brokers[1].replica_manager.fetchers.failed_partitions_count == 0
     with path.open("r+b") as log:
         log.write(sound)
     replicas.wait_until_equal(T0)
@@ -247,7 +247,7 @@ def test_a_full_disk_of_the_follower_delays_the_partition_that_it_hit_until_ther
     replicas.wait_until_equal(T0)
     file.fail_next("pwrite", errno.ENOSPC, times=-1, under=str(replicas.directory / "1" / "t-0"))
     replicas.produce(0, b"no room")
-    fetchers = replicas.brokers[1].replica_fetchers
+    fetchers = replicas.brokers[1].replica_manager.fetchers
     wait_until(lambda: fetchers.states()[T0].delayed_until_ms is not None)
     replicas.produce(0, b"of the other", tp=T1)
     replicas.wait_until_equal(T1)

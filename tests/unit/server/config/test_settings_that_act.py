@@ -559,7 +559,7 @@ IN_A_CLUSTER = {
     "replica.fetch.max.bytes": (654_321, bytes_of_a_partition, {654_321}),
     "replica.fetch.min.bytes": (2, follower_fetch("min_bytes"), {2}),
     "replica.fetch.wait.max.ms": (77, follower_fetch("max_wait_ms"), {77}),
-    "replica.fetch.backoff.ms": (55, lambda pair: pair.broker.replica_fetchers._config.fetch_backoff_ms, 55),
+    "replica.fetch.backoff.ms": (55, lambda pair: pair.broker.replica_manager.fetchers._config.fetch_backoff_ms, 55),
     "replica.socket.timeout.ms": (29_000, senders(FETCHER, lambda sender: sender.request_timeout_ms), {29_000}),
     "replica.socket.receive.buffer.bytes": (
         33_333,

@@ -610,6 +610,6 @@ def test_a_broker_that_stops_does_not_follow_the_new_leaders_of_what_it_has_led(
         controller.leader_and_isr({"t": [state]})
         seen.append((partition(broker).is_leader, list(broker.replica_manager.fetchers.states())))
 
-    monkeypatch.setattr("kcore.server.member.cluster_parts.controlled_shutdown", hand_over)
+    monkeypatch.setattr("kcore.server.cluster_membership.controlled_shutdown", hand_over)
     broker.stop()
     assert seen == [(False, [])]

@@ -1,0 +1,90 @@
+"""What differs between a broker alone and a member of a cluster: the protocol Membership, which Broker asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kcore.common.metrics import Metrics
+    from kcore.coordinator.coordinators import Coordinators
+    from kcore.log.log_manager import LogManager
+    from kcore.metadata.metadata_cache import MetadataCache
+    from kcore.metadata.store import MetadataStore
+    from kcore.network.listener import Listener
+    from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
+    from kcore.replica.replica_manager import ReplicaManager
+    from kcore.server.broker_parts import Background
+    from kcore.server.config.kafka_config import KafkaConfig
+    from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+    from kcore.server.config.topic_configs import TopicConfigs
+    from kcore.server.member.cluster_member import ClusterMember
+    from kcore.server.quotas.replication_quota_manager import ReplicationQuotas
+    from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
+    from kcore.server.topics.partition_admin import PartitionAdmin
+    from kcore.server.topics.topic_adoption import TopicAdoption
+    from kcore.server.topics.topic_changes import TopicChanges
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerBase:
+    """What both have before a topic can change.  parts: stops what is started."""
+
+    broker_id: int
+    config: KafkaConfig
+    store: MetadataStore
+    broker_configs: StoredBrokerConfigs
+    background: Background
+    parts: ExitStack
+    metadata_cache: MetadataCache
+    topic_configs: TopicConfigs
+    logs: LogManager
+    replica_manager: ReplicaManager
+    replication_quotas: ReplicationQuotas
+
+
+class Membership(Protocol):
+    """An Alone or a ClusterMembership.  Broker makes one with each start, and calls its methods in this order."""
+
+    @property
+    def topic_changes(self) -> TopicChanges:
+        """Who carries out what the requests about topics ask for."""
+
+    @property
+    def fetchers(self) -> ReplicaFetcherManager | None:
+        """What copies from other brokers; None for a broker alone."""
+
+    @property
+    def is_certain(self) -> Callable[[], bool]:
+        """Whether no other broker may lead what this broker leads: see LeadershipCertainty."""
+
+    @property
+    def cluster_member(self) -> ClusterMember | None:
+        """None for a broker alone, and before load_topics()."""
+
+    def follow_settings(self, quotas: StoredClientQuotas) -> None:
+        """Have what the store says of settings and quotas in force, now and when others change it."""
+
+    def load_topics(
+        self, adoption: TopicAdoption, coordinators: Coordinators, listeners: Sequence[Listener], *, unclean: bool
+    ) -> int:
+        """Be ready for requests.  The highest producer id that the logs have from elsewhere, -1 for none.
+
+        listeners: with the ports that they got.  unclean: whether the last stop was.
+        """
+
+    def partition_admin(self) -> PartitionAdmin: ...
+
+    def join(self, metrics: Metrics, listeners: Sequence[Listener]) -> None:
+        """Let the other brokers know this one, which answers requests now; when parts is closed, leave them."""
+
+    def cancel_start(self) -> None:
+        """From another thread: see Broker.cancel_start()."""
+
+    def log_dir_failed(self) -> None:
+        """A data directory has failed, and with it the partitions in it.  Returns at once."""
+
+    def abandon(self) -> None:
+        """Do nothing more, as a killed process."""
