@@ -18,10 +18,11 @@ from kcore.server.config.config_changes import config_change_notifications
 from kcore.server.config.listeners import advertised
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
 from kcore.server.member.cluster_controller import controlled_shutdown, make_controller
-from kcore.server.member.cluster_member import NO_BROKER_EPOCH, ClusterMember, Controller
+from kcore.server.member.cluster_member import ClusterMember, Controller
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.member.member_metrics import member_metrics
+from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.member.replica_fetchers import replica_fetchers
 from kcore.server.membership import BrokerBase
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
@@ -123,11 +124,13 @@ class ClusterMembership:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
         if self._member.hands_over:
             self._base.replica_manager.begin_shutdown()
-            controlled_shutdown(self._member, self._base.metadata_cache, self._base.config, self._connections)
+            controlled_shutdown(
+                self._member.registration, self._base.metadata_cache, self._base.config, self._connections
+            )
 
     def cancel_start(self) -> None:
         if self.cluster_member is not None:
-            self.cluster_member.cancel_start()
+            self.cluster_member.registration.cancel_start()
 
     def log_dir_failed(self) -> None:
         if self.cluster_member is not None:

@@ -26,8 +26,8 @@ from kcore.replica.fetcher.fetcher_state import FetcherState
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.lost_records import IsrDeparture
+from kcore.server.member.registration import Registration
 
 #: Decisions that a run of some minutes must have seen, in the order in which they are printed.  EPOCH-06 and EPOCH-10
 #: are not among them: a leader of ours has at least its own epoch, and answers an older one with the start of its own.
@@ -87,7 +87,7 @@ class Coverage:
             after(ControllerStore, "_multi", self._on_controllers_write)
             after(ControllerStore, "withdraw", lambda *call: self._note("controller: an election is given back"))
             after(ReplicaManager, "_check_controller_epoch", self._on_controller_epoch)
-            after(ClusterMember, "check_broker_epoch", self._on_controller_epoch)
+            after(Registration, "check_broker_epoch", self._on_controller_epoch)
             after(PartitionStateMachine, "_election", self._on_leader_election)
             after(TopicDeletionManager, "_complete", lambda *call: self._note("controller: a topic is deleted"))
             after(TopicDeletionManager, "mark_ineligible", lambda *call: self._note("controller: a deletion waits"))

@@ -17,8 +17,8 @@ from kcore.metadata.store import MultiFailed
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.late_deletions import LateDeletions
+from kcore.server.member.topic_identity import TopicIdentity
 from kcore.server.requests.fetch_session import CachedPartition
 from kcore.server.topics import topic_adoption
 from tests.sim.events import (
@@ -360,7 +360,7 @@ def test_a_late_request_of_a_deleted_topic_does_not_keep_the_next_one_of_that_na
         CreateTopic(13525, 1),
     )
     history.goes_well()
-    history.breaks(HAS_A_LEADER, ClusterMember, "_set_deleted_topics_aside", lambda self, topic_ids, epoch: None)
+    history.breaks(HAS_A_LEADER, TopicIdentity, "set_deleted_topics_aside", lambda self, topic_ids, epoch: None)
 
 
 def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):

@@ -22,6 +22,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint
 from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.registration import Registration
 from tests.sim.coverage import Coverage
 from tests.sim.events import (
     CONTROLLER,
@@ -91,7 +92,7 @@ def test_KIP_380_a_request_for_an_earlier_registration_changes_nothing(scenario)
         ExpireSession(550, 2),
     )
     history.goes_well()
-    history.breaks(CHANGES_NOTHING, ClusterMember, "check_broker_epoch", lambda self, broker_epoch: None)
+    history.breaks(CHANGES_NOTHING, Registration, "check_broker_epoch", lambda self, broker_epoch: None)
 
 
 def test_RM_08_an_update_with_an_earlier_leader_epoch_is_refused(scenario):

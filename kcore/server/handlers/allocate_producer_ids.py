@@ -23,7 +23,7 @@ class Handler:
         try:
             if not self._member.is_controller:
                 raise NotController(f"broker {self._member.broker_id} is not the controller")
-            if self._member.epoch_of(body.broker_id) != body.broker_epoch:
+            if self._member.registration.epoch_of(body.broker_id) != body.broker_epoch:
                 raise StaleBrokerEpoch(f"broker {body.broker_id} is not registered with epoch {body.broker_epoch}")
             block = self._producer_ids.allocate_block(body.broker_id)
         except ApiError as error:

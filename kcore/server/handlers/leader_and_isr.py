@@ -17,8 +17,9 @@ from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.member.cluster_member import NO_BROKER_EPOCH, ClusterMember
+from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.partition_states import partition_states
+from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -34,9 +35,9 @@ class Handler:
 
     def handle(self, context: RequestContext, body: LeaderAndIsrRequest) -> None:
         try:
-            self._member.check_broker_epoch(body.broker_epoch)
+            self._member.registration.check_broker_epoch(body.broker_epoch)
             updates, errors = _updates(body)
-            results = self._member.become_leader_or_follower(updates, body.controller_epoch)
+            results = self._member.orders.become_leader_or_follower(updates, body.controller_epoch)
             # Versions before 2 have no broker epoch.
             broker_epoch = body.broker_epoch if body.broker_epoch > NO_BROKER_EPOCH else self._member.broker_epoch
             self._member.leadership.orders_carried_out(broker_epoch)

@@ -22,9 +22,9 @@ class Handler:
 
     def handle(self, context: RequestContext, body: StopReplicaRequest) -> None:
         try:
-            self._member.check_broker_epoch(body.broker_epoch)
+            self._member.registration.check_broker_epoch(body.broker_epoch)
             stops = {stop.topic_partition: stop for stop in _stops(body)}
-            results = self._member.stop_replicas(list(stops.values()), body.controller_epoch)
+            results = self._member.orders.stop_replicas(list(stops.values()), body.controller_epoch)
         except ApiError as error:
             context.respond(StopReplicaResponse(error_code=code_of(error)))
             return

@@ -31,12 +31,12 @@ class Handler:
 
     def handle(self, context: RequestContext, body: UpdateMetadataRequest) -> None:
         try:
-            self._member.check_broker_epoch(body.broker_epoch)
+            self._member.registration.check_broker_epoch(body.broker_epoch)
             topics: dict[str, tuple[UUID, dict[int, PartitionInfo | None]]] = {}
             for topic, topic_id, state in partition_states(body.ungrouped_partition_states, body.topic_states):
                 topics.setdefault(topic, (topic_id, {}))[1][state.partition_index] = _partition_info(state)
             brokers = [_broker_info(broker, context.api_version) for broker in body.live_brokers]
-            self._member.update_metadata(body.controller_id, body.controller_epoch, brokers, topics)
+            self._member.orders.update_metadata(body.controller_id, body.controller_epoch, brokers, topics)
         except ApiError as error:
             context.respond(UpdateMetadataResponse(error_code=code_of(error)))
             return

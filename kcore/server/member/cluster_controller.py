@@ -21,8 +21,8 @@ from kcore.metadata.store import MetadataStore
 from kcore.metadata.store_errors import RepeatedError
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
+from kcore.server.member.registration import Registration
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def has_other_live_replica(snapshot: MetadataSnapshot, broker_id: int, topic_par
 
 
 def controlled_shutdown(
-    member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, connections: InterBrokerConnections
+    registration: Registration, metadata_cache: MetadataCache, config: KafkaConfig, connections: InterBrokerConnections
 ) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
@@ -102,9 +102,9 @@ def controlled_shutdown(
     """
     if not config["controlled.shutdown.enable"]:
         return False
-    broker_id, time = member.broker_id, connections.time
+    broker_id, time = registration.broker_id, connections.time
     give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_MS
-    member.find_store()
+    registration.find_store()
     retries_left: int = config["controlled.shutdown.max.retries"]
     errors = RepeatedError()
     failure = ""
@@ -113,7 +113,9 @@ def controlled_shutdown(
         if snapshot.broker_ids() in ([], [broker_id]):
             return False
         try:
-            remaining = _ask_controller(member, snapshot, connections, left_ms, config["controller.socket.timeout.ms"])
+            remaining = _ask_controller(
+                registration, snapshot, connections, left_ms, config["controller.socket.timeout.ms"]
+            )
         except (OSError, KafkaError) as error:
             failure = plain_error(error)
             if errors.is_new(error):
@@ -130,7 +132,8 @@ def controlled_shutdown(
         give_up_ms = retry_ms + _GIVE_UP_MS
         while (pause_ms := retry_ms - time.hi_res_clock_ms()) > 0:
             snapshot = metadata_cache.snapshot
-            if member.is_store_away or not any(has_other_live_replica(snapshot, broker_id, tp) for tp in remaining):
+            may_change = any(has_other_live_replica(snapshot, broker_id, tp) for tp in remaining)
+            if registration.is_store_away or not may_change:
                 return False
             time.sleep(min(pause_ms, _RETRY_MS))
     logger.warning("broker %d stops without a controlled shutdown, no controller answers: %s", broker_id, failure)
@@ -138,7 +141,7 @@ def controlled_shutdown(
 
 
 def _ask_controller(
-    member: ClusterMember,
+    registration: Registration,
     snapshot: MetadataSnapshot,
     connections: InterBrokerConnections,
     left_ms: float,
@@ -149,11 +152,11 @@ def _ask_controller(
     if endpoint is None:
         raise NotController(f"the metadata have no controller with the listener {connections.listener_name}")
     greeting_ms = min(_GREETING_MS, left_ms)
-    sender = connections.sender(endpoint, f"broker-{member.broker_id}", request_timeout_ms=greeting_ms)
+    sender = connections.sender(endpoint, f"broker-{registration.broker_id}", request_timeout_ms=greeting_ms)
     try:
         sender.api_versions()  # a controller that stands still does not even say this, while one at work does
-        sender.request_timeout_ms = left_ms if member.is_store_away else timeout_ms
-        request = ControlledShutdownRequest(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+        sender.request_timeout_ms = left_ms if registration.is_store_away else timeout_ms
+        request = ControlledShutdownRequest(broker_id=registration.broker_id, broker_epoch=registration.broker_epoch)
         reply = NegotiatingSender(sender).send(request)
     finally:
         sender.close()

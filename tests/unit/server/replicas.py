@@ -91,7 +91,9 @@ class Replicas:
             for tp, (leader, epoch, isr) in self.states.items()
         }
         for broker in self.brokers.values():
-            broker.cluster_member.update_metadata(0, 1, infos, {"t": (TOPIC_ID, partitions)} if partitions else {})
+            broker.cluster_member.orders.update_metadata(
+                0, 1, infos, {"t": (TOPIC_ID, partitions)} if partitions else {}
+            )
 
     def lead(self, leader: int, *tps: TopicPartition, isr=None, to=None) -> None:
         """A new leader epoch for the partitions; `to`: the brokers that hear of it, all if None."""
@@ -108,7 +110,7 @@ class Replicas:
             update = LeaderAndIsrUpdate(tp, leader, self.epoch, isr, self.members, version, TOPIC_ID)
             for broker_id, broker in self.brokers.items():
                 if to is None or broker_id in to:
-                    assert broker.cluster_member.become_leader_or_follower([update], 1) == {tp: None}
+                    assert broker.cluster_member.orders.become_leader_or_follower([update], 1) == {tp: None}
 
     def log(self, broker_id: int, tp: TopicPartition = T0):
         return self.brokers[broker_id].replica_manager.get_partition(tp).log

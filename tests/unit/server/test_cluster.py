@@ -24,7 +24,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRespon
 from kcore.server import cluster as cluster_module
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.member.cluster_controller import controlled_shutdown
-from kcore.server.member.cluster_member import ClusterMember
+from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.cluster_sessions import LONG_MS, kill, short_session
 
@@ -269,13 +269,13 @@ def live_brokers(cluster):
 @pytest.fixture
 def _slow_metadata(monkeypatch):
     """Brokers that process the controller's UpdateMetadata late."""
-    update_metadata = ClusterMember.update_metadata
+    update_metadata = ControllerOrders.update_metadata
 
     def slow_update(*args):
         time.sleep(0.5)
         update_metadata(*args)
 
-    monkeypatch.setattr(ClusterMember, "update_metadata", slow_update)
+    monkeypatch.setattr(ControllerOrders, "update_metadata", slow_update)
 
 
 @pytest.mark.usefixtures("_slow_metadata")

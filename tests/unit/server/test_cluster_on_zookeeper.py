@@ -200,7 +200,7 @@ def test_brokers_whose_sessions_have_expired_register_again(own_server):
 
 
 def test_a_second_broker_with_the_same_id_is_refused(zookeeper, tmp_path, monkeypatch):
-    monkeypatch.setattr("kcore.server.member.cluster_member.REGISTRATION_TIMEOUT_MS", 500)
+    monkeypatch.setattr("kcore.server.member.registration.REGISTRATION_TIMEOUT_MS", 500)
     with kcore.Broker(tmp_path / "a", store=zookeeper, broker_id=7):
         with pytest.raises(KafkaError, match="broker 7 is registered already"):
             kcore.Broker(tmp_path / "b", store=zookeeper, broker_id=7).start()

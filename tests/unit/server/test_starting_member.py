@@ -12,7 +12,7 @@ from kcore.protocol.messages.alter_partition import AlterPartitionRequest
 from kcore.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kcore.server.member import cluster_member
+from kcore.server.member import registration
 from tests.unit.server.client import Client
 from tests.unit.server.replicas import wait_until
 
@@ -20,7 +20,7 @@ from tests.unit.server.replicas import wait_until
 @pytest.fixture
 def starting(monkeypatch):
     """A broker that answers, and waits to register."""
-    monkeypatch.setattr(cluster_member, "REGISTRATION_TIMEOUT_MS", 10 * 60_000)
+    monkeypatch.setattr(registration, "REGISTRATION_TIMEOUT_MS", 10 * 60_000)
     tree = MemoryTree()
     other = MemoryStore(tree)
     other.ensure_path(znodes.BROKER_IDS)

@@ -12,7 +12,7 @@ from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.znodes import PartitionStateZNode
 from kcore.server import broker_parts
-from kcore.server.member import cluster_member
+from kcore.server.member import registration
 from kcore.server.member.lost_records import IsrDeparture
 from tests.unit.server.controller_client import ControllerClient
 
@@ -69,7 +69,7 @@ def test_a_member_with_a_live_leader_registers_once_the_controller_has_taken_it_
     put_state(other, 2, [2, 1])
     store = Registrations(tree, executor=run_now)
     polled = threading.Event()
-    monkeypatch.setattr(cluster_member, "_POLL_MS", 1)
+    monkeypatch.setattr(registration, "_POLL_MS", 1)
     get_many = store.get_many
     monkeypatch.setattr(store, "get_many", lambda *args: polled.set() or get_many(*args))
 
@@ -128,7 +128,7 @@ def test_a_member_that_cannot_leave_the_isr_has_lost_its_records_at_its_next_sta
 
 
 def test_each_registration_waits_for_a_controller_anew(broker, monkeypatch):
-    member, answers, waits = broker.cluster_member, [[T0], [T0], [], [T0]], []
+    member, answers, waits = broker.cluster_member.registration, [[T0], [T0], [], [T0]], []
     monkeypatch.setattr(member, "_time", MockTime())
     monkeypatch.setattr(member, "_controller_wait_ms", 1000)
 

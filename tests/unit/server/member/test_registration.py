@@ -15,7 +15,7 @@ from kcore.metadata.store import (
     Create,
     NodeExists,
 )
-from kcore.server.member import cluster_member
+from kcore.server.member import registration
 from tests.unit.server.controller_client import ControllerClient, codes
 from tests.unit.server.member.conftest import (
     DEADLINE_S,
@@ -69,10 +69,10 @@ def test_a_broker_whose_id_is_registered_waits_for_that_session_to_end_and_then_
     other = MemoryStore(tree, executor=run_now)
     other.ensure_path(znodes.BROKER_IDS)
     other.create(znodes.broker_id(1), b"of another broker", ephemeral=True)
-    monkeypatch.setattr(cluster_member, "REGISTRATION_TIMEOUT_MS", 100)
+    monkeypatch.setattr(registration, "REGISTRATION_TIMEOUT_MS", 100)
     with pytest.raises(NodeExists, match=r"broker 1 is registered already.*of another broker"):
         kcore.Broker(store=store).start()
-    monkeypatch.setattr(cluster_member, "REGISTRATION_TIMEOUT_MS", DEADLINE_S * 1000)
+    monkeypatch.setattr(registration, "REGISTRATION_TIMEOUT_MS", DEADLINE_S * 1000)
     waiting = threading.Timer(0.2, other.close)
     waiting.start()
     with kcore.Broker(store=store):

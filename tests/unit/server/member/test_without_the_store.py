@@ -170,7 +170,7 @@ def test_a_member_asks_its_store_for_an_answer_before_it_stops(broker, store, mo
     monkeypatch.setattr(store, "ping", fail)
     member = broker.cluster_member
     broker.stop()
-    assert calls == [3000] and member.is_store_away
+    assert calls == [3000] and member.registration.is_store_away
     assert [r.levelname for r in caplog.records if r.getMessage().endswith("stops without its store: no answer")] == [
         "WARNING"
     ]
@@ -178,8 +178,8 @@ def test_a_member_asks_its_store_for_an_answer_before_it_stops(broker, store, mo
 
 def test_a_member_knows_whether_its_store_is_away(broker, controller, store):
     member = broker.cluster_member
-    assert not member.is_store_away
+    assert not member.registration.is_store_away
     store.disconnect()
-    wait_until(lambda: member.is_store_away)
+    wait_until(lambda: member.registration.is_store_away)
     store.reconnect()
-    wait_until(lambda: not member.is_store_away)
+    wait_until(lambda: not member.registration.is_store_away)
