@@ -4,6 +4,7 @@ import itertools
 import logging
 import os
 import random
+import signal
 import sys
 import zlib
 
@@ -27,6 +28,13 @@ if "KCORE_SWITCH_INTERVAL" in os.environ:
     sys.setswitchinterval(float(os.environ["KCORE_SWITCH_INTERVAL"]))
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def signals_stay_as_they_are():
+    """A blocked signal would be blocked for all processes that later tests start: they would not end by it."""
+    yield
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.fixture

@@ -84,7 +84,17 @@ def run(args: argparse.Namespace) -> int:
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
     is_hangup_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup
     signals = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if args.parent is not None else [])}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        return _serve(args, signals, is_hangup_ignored)
+    finally:
+        # For a caller in this process: what comes after it, or a child of it, is not to have the signals blocked.
+        while signal.sigtimedwait(signals, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _serve(args: argparse.Namespace, signals: set[signal.Signals], is_hangup_ignored: bool) -> int:
     try:
         if args.parent is not None:
             end_with_parent(args.parent)

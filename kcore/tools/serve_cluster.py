@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         # nohup has SIGHUP ignored, for a process that is to outlive its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, cluster.request_stop)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # whoever started this process may have it blocked
     try:
         cluster.start()
         print("\n".join(cluster.hints() if args.hints else cluster.summary()), flush=True)

@@ -40,11 +40,13 @@ def stop_on_signal(stop: Callable[[], None]) -> Iterator[threading.Event]:
         writer.setblocking(False)
         previous_fd = signal.set_wakeup_fd(writer.fileno())
         previous = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # whoever started this process may block them
         thread = threading.Thread(target=wait, name="stop-on-signal", daemon=True)
         thread.start()
         try:
             yield stopped
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(previous_fd)

@@ -14,6 +14,7 @@ import pytest
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.metadata import znodes
 from kcore.metadata.open_store import open_store
+from kcore.tools.main import main
 
 
 def serve(*arguments, cwd=None, **environment):
@@ -78,6 +79,12 @@ def test_a_misspelt_log_level_is_refused_with_the_right_ones(tmp_path, level):
         f"kcore serve: KCORE_LOG_LEVEL={level}: expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL"
     ]
     assert not (tmp_path / "data").exists()
+
+
+def test_a_start_that_fails_leaves_the_signals_of_its_process_as_they_were(tmp_path, capsys):
+    assert main(["serve", "--data", str(tmp_path), "--port", "0", "-o", "log.segment.bytes=x"]) == 2
+    assert "log.segment.bytes" in capsys.readouterr().err
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_each_setting_without_effect_is_logged_once(tmp_path):

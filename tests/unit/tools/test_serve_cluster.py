@@ -147,6 +147,21 @@ def test_a_stop_while_the_brokers_start_is_a_clean_one(serve, tmp_path, delay_s)
 
 
 @pytest.mark.timeout(5 * DEADLINE_S)
+def test_a_cluster_stops_also_where_whoever_started_it_has_the_signal_blocked(serve, tmp_path):
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        process = serve("--brokers", "1")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    while not (tmp_path / "c" / "broker-0.txt").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.terminate()
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
 def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp_path):
     process = serve("--brokers", "2", "-o", "log.segment.bytes=x")
     _, err = process.communicate(timeout=DEADLINE_S)

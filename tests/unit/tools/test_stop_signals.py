@@ -27,6 +27,19 @@ def test_a_signal_calls_stop_and_raises_nothing_in_the_thread_that_holds_a_lock(
         assert stopped.is_set()
 
 
+def test_signals_that_whoever_started_the_process_has_blocked_stop_it_too():
+    """A mirror that such a process had started went on for ever."""
+    stopping = threading.Event()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        with stop_on_signal(stopping.set):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stopping.wait(60)
+        assert signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def test_a_signal_that_has_another_handler_stops_nothing():
     numbers, stopping = [], threading.Event()
     previous = signal.signal(signal.SIGUSR1, lambda number, _: numbers.append(number))
