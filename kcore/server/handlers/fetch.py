@@ -46,10 +46,10 @@ class Handler:
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
         self._auth = services.auth
-        manager, compares_topic_ids = services.replica_manager, services.cluster_member is not None
-        lag_ms = services.config["replica.lag.time.max.ms"]
-        self._reader = FetchReader(manager, services.request_handler_pool, compares_topic_ids=compares_topic_ids)
-        self._session_reader = SessionReader(services.fetch_sessions, self._reader, manager, services.time, lag_ms)
+        manager, pool = services.replica_manager, services.request_handler_pool
+        lag_ms = self._config["replica.lag.time.max.ms"]
+        self._reader = FetchReader(manager, pool, compares_topic_ids=services.cluster_member is not None)
+        self._session_reader = SessionReader(self._sessions, self._reader, manager, services.time, lag_ms)
 
     def runs_on(self, context: RequestContext, body: FetchRequest) -> RunsOn:
         if body.session_epoch > INITIAL_EPOCH:
@@ -67,21 +67,23 @@ class Handler:
         cache = self._cache.snapshot
         infos: FetchInfos = []
         refused: dict[tuple[int, int], int] = {}
-        names = [topic.topic if version < 13 else cache.topic_name(topic.topic_id) for topic in body.topics]
-        denied = self._denied(context, body, names) if self._auth.is_enabled else ()
-        for t, (topic, name) in enumerate(zip(body.topics, names, strict=True)):
-            if t in denied:
-                refused.update(((t, p), TopicAuthorizationFailed.code) for p in range(len(topic.partitions)))
+        denied: Collection[int] = ()
+        if self._auth.is_enabled:
+            names = [topic.topic if version < 13 else cache.topic_name(topic.topic_id) for topic in body.topics]
+            denied = self._denied(context, body, names)
+        may_refuse = self._reader.may_refuse(version)
+        for t, topic in enumerate(body.topics):
+            name = topic.topic if version < 13 else cache.topic_name(topic.topic_id)
+            if name is None or t in denied:
+                code = TopicAuthorizationFailed.code if t in denied else UnknownTopicId.code
+                refused.update(((t, p), code) for p in range(len(topic.partitions)))
                 continue
             for p, partition in enumerate(topic.partitions):
-                if name is None:
-                    refused[t, p] = UnknownTopicId.code
-                    continue
                 topic_partition = TopicPartition(name, partition.partition)
                 if not cache.contains(topic_partition):
                     refused[t, p] = UnknownTopicOrPartition.code
-                elif (refusal := self._reader.refusal(version, topic_partition, topic.topic_id)) is not None:
-                    refused[t, p] = refusal.code
+                elif may_refuse and (error := self._reader.refusal(version, topic_partition, topic.topic_id)):
+                    refused[t, p] = error.code
                 else:
                     infos.append((topic_partition, fetch_partition_data(partition)))
 
@@ -91,10 +93,10 @@ class Handler:
             else:
                 context.respond(FetchResponse(responses=_responses(body.topics, results, refused)))
 
-        if not infos:
+        if infos:
+            self._reader.read(context, self._params(context, body), infos, respond)
+        else:
             respond([])
-            return
-        self._reader.read(context, self._params(context, body), infos, respond)
 
     def _denied(self, context: RequestContext, body: FetchRequest, names: list[str | None]) -> Collection[int]:
         """Which of these topics the request may not read; None, the name of an unknown id, only followers may not.
@@ -138,7 +140,6 @@ class Handler:
         client = None
         if version >= 11 and replica_id < 0:
             client = ClientMetadata(body.rack_id, context.listener_name) if body.rack_id else _WITHOUT_RACK
-        is_throttled = replica_id >= 0 and self._leader_quota.is_bounded
         return FetchParams(
             replica_id=replica_id,
             replica_epoch=body.replica_state.replica_epoch if version >= 15 else -1,
@@ -148,12 +149,11 @@ class Handler:
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
             client=client,
-            quota=self._leader_quota if is_throttled else None,
+            quota=self._leader_quota if replica_id >= 0 and self._leader_quota.is_bounded else None,
         )
 
     def _handle_in_session(self, context: RequestContext, body: FetchRequest) -> None:
         """A fetch that begins or continues a session."""
-        version = context.api_version
 
         def respond(read: SessionRead) -> None:
             if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, read.answers)):
@@ -169,7 +169,7 @@ class Handler:
 
         denied = partial(self._denied, context, body) if self._auth.is_enabled else None
         try:
-            fetch = self._sessions.new_context(body, version, _replica_id(body, version) >= 0)
+            fetch = self._sessions.new_context(body, context.api_version, _replica_id(body, context.api_version) >= 0)
             self._session_reader.read(
                 context, fetch, self._params(context, body), self._cache.snapshot, denied, respond
             )

@@ -32,8 +32,14 @@ class FetchReader:
         self._pool = pool
         self._compares_topic_ids = compares_topic_ids
 
+    def may_refuse(self, version: int) -> bool:
+        """Whether refusal() has to be asked for each partition."""
+        return version < _FIRST_VERSION_WITH_ZSTD or (
+            self._compares_topic_ids and version >= FIRST_VERSION_WITH_TOPIC_IDS
+        )
+
     def refusal(self, version: int, topic_partition: TopicPartition, topic_id: UUID) -> type[ApiError] | None:
-        """Why a request of this version may not read a partition that the metadata have; None if it may.
+        """Why a request of this version, which may_refuse(), may not read a partition that the metadata have, or None.
 
         InconsistentTopicId: the log here is that of another topic of the same name; the metadata have the new one, and
         the controller's order to stop this one is still to come (KIP-516).
@@ -41,11 +47,9 @@ class FetchReader:
         if version < _FIRST_VERSION_WITH_ZSTD:
             config = self._replica_manager.log_config(topic_partition)
             return UnsupportedCompressionType if config is not None and config.compression_type == "zstd" else None
-        if version >= FIRST_VERSION_WITH_TOPIC_IDS and self._compares_topic_ids:
-            hosted = self._replica_manager.get_partition(topic_partition)
-            if isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id):
-                return InconsistentTopicId
-        return None
+        hosted = self._replica_manager.get_partition(topic_partition)
+        is_another = isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
+        return InconsistentTopicId if is_another else None
 
     def read(self, context: RequestContext, params: FetchParams, infos: FetchInfos, respond: FetchCallback) -> None:
         """respond(results) now, or once there is enough to read.

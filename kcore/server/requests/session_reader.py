@@ -1,10 +1,9 @@
-"""What a fetch of a session reads, when it is answered, and with what (SESS-08, SESS-15).
-
-The state is in fetch_session.py.
+"""What a fetch of a session reads, and what it is answered (SESS-08, SESS-15).  The state is in fetch_session.py.
 
 A fetch of a session of many partitions costs what has changed, and not all its partitions.  A partition is idle once
 its reader has all that it may read; then it is not read again before its watch reports a change.  Now and then all
-partitions are read: a follower's last fetch is known only from a read, and no event says that a consumer was throttled.
+partitions are read: a follower's last fetch is known only from a read.  For a follower repeats_idle_fetch() stands for
+the read where nothing has changed.
 
     a full request, a small session -> all partitions; waits as a fetch without a session does
     a session with a view           -> SessionFetch: those that are not idle; waits for a change of any
@@ -84,7 +83,7 @@ Respond = Callable[[SessionRead], None]
 
 
 class SessionReader:
-    """Thread-safe."""
+    """Reads for the fetches of all sessions.  Thread-safe."""
 
     def __init__(
         self,
@@ -211,6 +210,7 @@ class SessionReader:
         readable: list[CachedPartition] = []
         unreadable: Answers = []
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+        may_refuse = self._reader.may_refuse(version)
         for cached in partitions:
             error: type[ApiError] | None = None
             if cached.found_in != snapshot.serial:
@@ -220,7 +220,7 @@ class SessionReader:
                     error = UnknownTopicOrPartition
                 else:
                     cached.found_in = snapshot.serial
-            if error is None and (by_id or version < 10):
+            if error is None and may_refuse:
                 error = self._reader.refusal(version, cached.topic_partition, cached.topic_id)
             if error is None:
                 readable.append(cached)
