@@ -24,4 +24,4 @@ cdef class Transport:
 
 
 cdef class PythonTransport(Transport):
-    pass
+    cdef Py_ssize_t _call(self, method, data, Py_ssize_t size) except -2

@@ -23,7 +23,8 @@ class Transport:
 class PythonTransport(Transport):
     """A transport whose bytes pass through Python, as TLS does: a subclass has the three methods and sets the fields.
 
-    Not ready at first.  All three raise ConnectionClosed or OSError and keep no memoryview."""
+    Not ready at first.  All three raise ConnectionClosed or OSError, and keep no memoryview; after any other exception
+    the connection is closed too."""
 
     def handshake(self) -> None:
         """Go on with it as far as the socket allows; sets is_ready or wants_write."""

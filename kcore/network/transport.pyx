@@ -11,7 +11,10 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 import errno as errno_names
+import logging
 import os
+
+logger = logging.getLogger(__name__)
 
 cdef extern from *:
     """
@@ -127,7 +130,8 @@ cdef class PythonTransport(Transport):
     handshake(): goes on with it as far as the socket allows, and sets is_ready or wants_write.
     read_into(target) -> bytes read into a memoryview; -1 when there are none yet.  Sets has_buffered.
     write(data) -> bytes taken of a memoryview; -1 when the socket is full: the next call then has the same data.
-    All raise ConnectionClosed (read_into also at the end) or OSError.  No memoryview may be kept.
+    All raise ConnectionClosed (read_into also at the end) or OSError; another exception, or a size that is wrong, is
+    logged and ends the connection too.  No memoryview may be kept.
     """
 
     def __cinit__(self, sock, *_):
@@ -136,23 +140,43 @@ cdef class PythonTransport(Transport):
 
     cdef Py_ssize_t receive(self, uint8_t *target, Py_ssize_t size) except -2:
         if not self.is_ready:
-            self.handshake()
+            self._call(self.handshake, None, 0)
             if not self.is_ready:
                 return -1
-        return self.read_into(PyMemoryView_FromMemory(<char *>target, size, PyBUF_WRITE))
+        return self._call(self.read_into, PyMemoryView_FromMemory(<char *>target, size, PyBUF_WRITE), size)
+
+    cdef Py_ssize_t _call(self, method, data, Py_ssize_t size) except -2:
+        """Bytes of `data` that a method has read or written; -1."""
+        cdef Py_ssize_t done
+        try:
+            if data is None:
+                method()
+                return -1
+            done = method(data)
+            if done != -1 and not 0 < done <= size:
+                raise ValueError(f"{done} bytes of {size}")
+            return done
+        except (ConnectionClosed, OSError):
+            raise
+        except Exception as error:
+            logger.exception("%r failed", self)
+            raise ConnectionClosed(f"its transport failed: {error!r}") from error
 
     cdef Py_ssize_t send(self, iovec *parts, int count, int64_t total, bint more, bint may_wait) except -4:
         """Writes the first part, or as many as one TLS record holds."""
         cdef Py_ssize_t used = 0, size
         cdef int i
+        if total == 0:
+            return 0
         if count == 1 or <Py_ssize_t>parts[0].iov_len >= JOINED_BYTES:
-            return self.write(PyMemoryView_FromMemory(<char *>parts[0].iov_base, parts[0].iov_len, PyBUF_READ))
+            size = parts[0].iov_len
+            return self._call(self.write, PyMemoryView_FromMemory(<char *>parts[0].iov_base, size, PyBUF_READ), size)
         joined = PyByteArray_FromStringAndSize(NULL, min(total, <int64_t>JOINED_BYTES))
         for i in range(count):
             size = min(<Py_ssize_t>parts[i].iov_len, len(joined) - used)
             memcpy(PyByteArray_AS_STRING(joined) + used, parts[i].iov_base, size)
             used += size
-        return self.write(memoryview(joined))
+        return self._call(self.write, memoryview(joined), used)
 
     cdef int64_t send_file(self, object chunk, int64_t offset) except -2:
         """The slice is read, not sent from the page cache."""
@@ -160,4 +184,4 @@ cdef class PythonTransport(Transport):
         cdef int64_t got = chunk.read_into(piece, offset)
         if got == 0:
             raise OSError(errno_names.EIO, f"{chunk!r} ends before its byte {offset}")
-        return max(<int64_t>self.write(memoryview(piece)[:got]), 0)
+        return max(self._call(self.write, memoryview(piece)[:got], got), 0)

@@ -16,6 +16,7 @@ from kcore.log.log_segment import LogSegment
 from kcore.network.channel_builder import ChannelBuilder
 from kcore.network.connection import Connection
 from kcore.network.socket_server import SocketServer
+from kcore.network.transport import PythonTransport, Transport
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.network.cutting_transport import PEER, CuttingTransport, encrypted, shake_hands
@@ -218,3 +219,45 @@ def test_slices_of_files_leave_encrypted_in_their_place(tmp_path, cuts):
             segment.truncate_to(0)
             while not connection.send([piece]):
                 pass
+
+
+class BrokenTransport(PythonTransport):
+    """Does what one of its methods is given."""
+
+    def __init__(self, sock, broken, action):
+        setattr(self, broken, action)
+
+    def handshake(self):
+        self.is_ready = True
+
+    def read_into(self, target):
+        target[:] = bytes(len(target))  # requests of 0 bytes
+        return len(target)
+
+    def write(self, data):
+        return len(data)
+
+
+@pytest.mark.parametrize(
+    ("broken", "action"),
+    [("handshake", "raises"), *itertools.product(["read_into", "write"], ["raises", "does nothing", "does too much"])],
+)
+def test_a_transport_with_a_bug_ends_its_connection_and_no_other(broken, action, caplog):
+    def act(data=b""):
+        if action == "raises":
+            raise ValueError("a bug")
+        return 0 if action == "does nothing" else len(data) + 1
+
+    transports = iter([lambda sock: BrokenTransport(sock, broken, act), Transport])
+    builder = ChannelBuilder(lambda sock: next(transports)(sock))
+    server = SocketServer(echo, channel_builder=lambda listener: builder)
+    server.start()
+    try:
+        first, second = connect(server), connect(server)
+        first.sendall(frame(b""))
+        assert is_closed(first)
+        assert "BrokenTransport" in caplog.text
+        second.sendall(frame(b"still here"))
+        assert read_exactly(second, 14) == frame(b"still here")
+    finally:
+        server.shutdown()
