@@ -144,7 +144,7 @@ def leader_of(broker, partition):
 def standing_still(own_server, monkeypatch):
     """Called with what must come to its end while the server stands still.  By themselves connections are lost after
     two thirds of ENDLESS_MS."""
-    for module in ("cluster", "member.cluster_member"):
+    for module in ("cluster", "member.registration"):
         monkeypatch.setattr(f"kcore.server.{module}.STOP_PING_MS", 500)
 
     def run(stop):

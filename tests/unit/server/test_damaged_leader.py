@@ -7,7 +7,7 @@ import pytest
 import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica import damage_checks
-from kcore.server import broker as broker_module
+from kcore.server import cluster_membership
 from tests.cluster_sessions import LONG_MS
 from tests.unit.log.segments import flip_a_bit
 
@@ -24,7 +24,7 @@ def wait_until(condition, what):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(broker_module, "_RETRY_OFFLINE_MS", 200)
+    monkeypatch.setattr(cluster_membership, "_RETRY_OFFLINE_MS", 200)
     monkeypatch.setattr(damage_checks, "REPEATS_MS", 100)
     settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1, "log_segment_bytes": 4096}
     with kcore.Cluster(3, tmp_path, **settings) as cluster:
