@@ -65,13 +65,17 @@ FOLDERS = {
     "server.member": {"config", "topics"},
     "server.requests": {"config", "quotas", "topics", "member"},
     "server.handlers": {"config", "quotas", "topics", "member", "requests"},
+    "replica.delayed": set(),
     "replica.fetcher": set(),
     "replica.moves": {"fetcher"},
 }
 #: What a folder may import of its room's own files.
 FILES_OF_THE_ROOM = {
+    "replica.delayed": {
+        *("fetch_params", "hosted_partitions", "local_reads", "partition", "replica_meters", "replica_quota")
+    },
     "replica.fetcher": {"fetch_params", "partition", "partition_state", "replica_quota"},
-    "replica.moves": {"api_errors", "fetch_params", "partition", "replica_quota"},
+    "replica.moves": {"api_errors", "fetch_params", "hosted_partitions", "partition", "replica_quota"},
 }
 #: Single files of folders that may reach further, into a file.
 FOLDER_EXCEPTIONS: dict[str, set[str]] = {}
@@ -159,6 +163,61 @@ def test_every_folder_of_these_rooms_has_a_row_and_few_files(room):
     for folder in (ROOT / room, *folders):
         files = [path for path in folder.glob("*.py*") if path.suffix != ".pyc" and path.stem != "__init__"]
         assert len(files) <= MAX_FILES or folder.name == "handlers", folder
+
+
+#: Circles of files inside a room that are still there.
+KNOWN_CIRCLES = {
+    "log": [{"log_columns", "log_dir", "log_iteration", "unified_log"}],
+    "record": [{"arrow", "columns"}],
+    "server": [
+        {"broker", "monitor_socket"},
+        {"member.cluster_member", "requests.auth_helper", "requests.services", "topics.partition_admin"},
+    ],
+}
+
+
+def imports_inside(room):
+    """file of the room -> files of the room that it imports, for a type only or at the call too."""
+    files = {
+        path: ".".join(path.relative_to(ROOT / room).with_suffix("").parts)
+        for path in modules()
+        if path.relative_to(ROOT).parts[0] == room and path.stem != "__init__"
+    }
+    imports = {file: set() for file in files.values()}
+    for path, file in files.items():
+        names = imported_modules(path)
+        if path.suffix == ".py":
+            froms = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+            names |= {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
+        imports[file] |= {name.removeprefix(f"kcore.{room}.") for name in names} & imports.keys() - {file}
+    return imports
+
+
+def circles(imports):
+    """The largest sets of files of which each reaches each other."""
+    reached = {}
+    for file in imports:
+        reached[file], ahead = set(), [file]
+        while ahead:
+            further = imports[ahead.pop()] - reached[file]
+            reached[file] |= further
+            ahead.extend(further)
+    return {frozenset(other for other in reached[file] if file in reached[other]) for file in imports} - {frozenset()}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_the_files_of_a_room_import_each_other_in_no_circle(room):
+    assert circles(imports_inside(room)) == {frozenset(circle) for circle in KNOWN_CIRCLES.get(room, ())}
+
+
+def test_a_circle_is_seen_without_what_only_leads_to_it():
+    imports = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
+    assert circles(imports) == {frozenset("bc")}
+
+
+def test_an_import_for_a_type_only_counts():
+    assert "log_dir" in imports_inside("log")["unified_log"]
+    assert "isr" in imports_inside("replica")["partition"]  # from kcore.replica import isr as isr_rules
 
 
 #: Rooms above replica/ call a partition or a log; these are their parts, which callers must not use.

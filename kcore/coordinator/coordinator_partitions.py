@@ -15,7 +15,7 @@ from kcore.errors import KafkaStorageError
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
-from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)

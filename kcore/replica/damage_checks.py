@@ -13,9 +13,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
@@ -24,9 +22,7 @@ from kcore.errors import KafkaError
 from kcore.log.damage import Damage, find_damage
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState
-
-if TYPE_CHECKING:
-    from kcore.replica.replica import Replica
+from kcore.replica.replica import RepeatedReads, Replica
 
 logger = logging.getLogger(__name__)
 
@@ -35,15 +31,6 @@ REPEATS = 3
 REPEATS_MS = 3000
 #: So long after a check of a segment it is not checked again.
 CHECK_INTERVAL_MS = 60_000
-
-
-@dataclass(slots=True)
-class RepeatedReads:
-    """How often a follower was sent records from the same offset on, and since when (ms)."""
-
-    offset: int
-    count: int
-    since_ms: int
 
 
 def has_repeated(repeats: RepeatedReads, now_ms: int) -> bool:

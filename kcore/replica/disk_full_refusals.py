@@ -12,7 +12,8 @@ from typing import NamedTuple
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.disk_room import has_room
-from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState
 
 #: How long a row of refusals lasts before another broker should lead.
@@ -54,11 +55,9 @@ class DiskFullRefusals:
     on_needed: called by note(), on its thread, when a partition needs another leader; must not wait.
     """
 
-    def __init__(
-        self, time: Time, get_partition: Callable[[TopicPartition], Partition | OfflinePartition | None]
-    ) -> None:
+    def __init__(self, time: Time, hosted_partitions: HostedPartitions) -> None:
         self._time = time
-        self._get_partition = get_partition
+        self._hosted_partitions = hosted_partitions
         self._lock = threading.Lock()
         self._rows: dict[TopicPartition, RefusedAppends] = {}
         self.on_needed: Callable[[], None] = lambda: None
@@ -83,7 +82,7 @@ class DiskFullRefusals:
         with self._lock:
             rows = dict(self._rows)
         for tp, row in rows.items():
-            partition, leader_epoch = self._get_partition(tp), self.leader_epoch(tp)
+            partition, leader_epoch = self._hosted_partitions.get(tp), self.leader_epoch(tp)
             if (
                 isinstance(partition, Partition)
                 and leader_epoch is not None
@@ -114,7 +113,7 @@ class DiskFullRefusals:
         room: dict[str, bool] = {}
         have = set()
         for tp in topic_partitions:
-            partition = self._get_partition(tp)
+            partition = self._hosted_partitions.get(tp)
             if not isinstance(partition, Partition):
                 have.add(tp)
                 continue
@@ -127,6 +126,6 @@ class DiskFullRefusals:
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int | None:
         """The epoch in which this broker leads the partition; None if it does not lead it."""
-        partition = self._get_partition(topic_partition)
+        partition = self._hosted_partitions.get(topic_partition)
         state = partition.state if isinstance(partition, Partition) else None
         return state.leader_epoch if isinstance(state, LeaderState) else None

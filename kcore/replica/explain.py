@@ -18,9 +18,9 @@ from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.log.lost_records import meaning_of
 from kcore.replica import isr as isr_rules
-from kcore.replica.delayed_delete_records import DelayedDeleteRecords
-from kcore.replica.delayed_fetch import DelayedFetch
-from kcore.replica.delayed_produce import DelayedProduce
+from kcore.replica.delayed.delayed_delete_records import DelayedDeleteRecords
+from kcore.replica.delayed.delayed_fetch import DelayedFetch
+from kcore.replica.delayed.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
 from kcore.replica.partition_watch import WatchingFetch
@@ -212,8 +212,8 @@ def explain_isr(
     offline_replicas: Callable[[TopicPartition], Collection[int]] = lambda topic_partition: (),
 ) -> IsrExplanation:
     """leader_quota: the throttle of what this broker sends.  offline_replicas(partition): brokers that are not alive,
-    or whose log directory has failed.  Raises what ReplicaManager.get_partition_or_exception raises."""
-    partition = replica_manager.get_partition_or_exception(topic_partition)
+    or whose log directory has failed.  Raises what HostedPartitions.get_or_exception raises."""
+    partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     state, log = partition.state, partition.local_log()
     now_ms = replica_manager.time.milliseconds()
     max_lag_ms = partition.replica_lag_time_max_ms
@@ -414,8 +414,8 @@ def explain_fetch(
     data: FetchPartitionData,
     leader_quota: ReplicaQuota | None = None,
 ) -> FetchExplanation:
-    """Of a fetch of this partition alone.  Raises what ReplicaManager.get_partition_or_exception raises."""
-    partition = replica_manager.get_partition_or_exception(topic_partition)
+    """Of a fetch of this partition alone.  Raises what HostedPartitions.get_or_exception raises."""
+    partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     log = partition.local_log()
     isolation = params.isolation
     limit = _LIMITS[isolation]
@@ -530,7 +530,7 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
 
 
 def _replication(replica_manager: ReplicaManager, topic_partition: TopicPartition, required_offset: int) -> str:
-    partition = replica_manager.get_partition_or_exception(topic_partition)
+    partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     return f"for the high watermark, which is {partition.log.high_watermark}, to reach {required_offset} (PART-18)"
 
 
@@ -540,7 +540,7 @@ def _waiting_fetch(
     operation: DelayedFetch | WatchingFetch,
     ms_left: int,
 ) -> WaitingRequest:
-    partition = replica_manager.get_partition_or_exception(topic_partition)
+    partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     params = operation.params
     fetch_offset = operation.fetch_offset(topic_partition)
     waits_for = _missing(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
 from kcore.record.memory_records import EMPTY, MemoryRecords
@@ -69,6 +70,9 @@ class FetchPartitionData:
     log_start_offset: int = -1
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+
+
+FetchInfos = list[tuple[TopicPartition, FetchPartitionData]]
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.hosted_partitions import HostedPartitions
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderState
 from kcore.replica.replica_manager import ReplicaManager
@@ -166,7 +167,7 @@ class WatchingFetch(DelayedOperation):
             return
         data = fetched.data
         try:
-            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            partition = self._replica_manager.hosted_partitions.get_or_exception(topic_partition)
             partition.check_leader(data.current_leader_epoch)
         except ApiError:
             self.force_complete()
@@ -199,10 +200,10 @@ def repeats_idle_fetch(
     params: FetchParams,
     data: FetchPartitionData,
     fetch_time_ms: int,
-    replica_manager: ReplicaManager,
+    hosted_partitions: HostedPartitions,
 ) -> bool:
     """Whether a follower's fetch of an idle partition gets the answer of its last one; then it is taken in (ms)."""
-    partition = replica_manager.get_partition(topic_partition)
+    partition = hosted_partitions.get(topic_partition)
     return (
         isinstance(partition, Partition)
         and partition.repeat_idle_fetch(params.replica_id, data, fetch_time_ms, params.replica_epoch) is not None
@@ -219,9 +220,10 @@ def is_idle(
     and reading all of them with each fetch keeps the thread that stores them from running.  Nor one of a consumer that
     may be sent elsewhere: no event says when a replica in its rack can serve it (RD-25).
     """
-    if params.client is not None and params.client.rack and replica_manager.preferred_read_replica is not None:
+    may_be_sent_elsewhere = replica_manager.local_reads.preferred_read_replica is not None
+    if may_be_sent_elsewhere and params.client is not None and params.client.rack:
         return False
-    partition = replica_manager.get_partition(topic_partition)
+    partition = replica_manager.hosted_partitions.get(topic_partition)
     if not isinstance(partition, Partition) or partition.last_fetchable_offset(params.isolation) != data.fetch_offset:
         return False
     state = partition.state

@@ -5,6 +5,7 @@ Source: Replica and ReplicaState, Kafka 3.9.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.log.log_offset_metadata import UNKNOWN_OFFSET, LogOffsetMetadata
@@ -12,7 +13,6 @@ from kcore.log.log_offset_metadata import UNKNOWN_OFFSET, LogOffsetMetadata
 if TYPE_CHECKING:
     from kcore.common.topic_partition import TopicPartition
     from kcore.log.log_hot_path import FetchDataInfo
-    from kcore.replica.damage_checks import RepeatedReads
     from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
 
 _UNKNOWN = LogOffsetMetadata(UNKNOWN_OFFSET)
@@ -98,6 +98,15 @@ class IdleFetch(NamedTuple):
     data: FetchPartitionData
     fetched: FetchDataInfo
     answer: tuple[TopicPartition, FetchPartitionResult]
+
+
+@dataclass(slots=True)
+class RepeatedReads:
+    """How often a follower was sent records from the same offset on, and since when (ms)."""
+
+    offset: int
+    count: int
+    since_ms: int
 
 
 class Replica:

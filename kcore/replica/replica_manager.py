@@ -23,9 +23,7 @@ from kcore.errors import (
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
-    NotLeaderOrFollower,
     OutOfOrderSequenceNumber,
-    ReplicaNotAvailable,
     StaleControllerEpoch,
     UnknownTopicOrPartition,
 )
@@ -35,13 +33,18 @@ from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.api_errors import api_error
 from kcore.replica.damage_checks import DamageChecks
-from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
-from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos, Run
-from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
+from kcore.replica.delayed.delayed_delete_records import (
+    DelayedDeleteRecords,
+    DeleteRecordsCallback,
+    DeleteRecordsResult,
+)
+from kcore.replica.delayed.delayed_fetch import DelayedFetch, FetchCallback, Run
+from kcore.replica.delayed.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.disk_full_refusals import DiskFullRefusals
-from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
+from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
 from kcore.replica.fetcher.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
-from kcore.replica.local_reads import read_partitions
+from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.local_reads import LocalReads
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, NO_LEADER, LeaderAndIsrUpdate, StopReplica, check_is_possible
@@ -61,7 +64,7 @@ LeadershipCallback = Callable[[Sequence[Partition], Sequence[Partition]], None]
 
 
 class ReplicaManager:
-    """The single place to look a hosted partition up, and the way to its log for requests.
+    """What changes the hosted partitions, and the way to their logs for requests.
 
     Thread-safe.  state_change_lock serialises leadership changes (RM-01); lookups, appends and reads do not take it.
     Response callbacks run without any lock of this package held: on the calling thread before the method returns, or
@@ -99,7 +102,6 @@ class ReplicaManager:
         self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
         self.delayed_delete_records_purgatory = DelayedOperationPurgatory("DeleteRecords", timer)
         self._scheduler = scheduler
-        self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._clock_scheduler = clock_scheduler or scheduler
@@ -107,54 +109,38 @@ class ReplicaManager:
         self._checkpointed: dict[TopicPartition, int] = {}
         self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
-        self.preferred_read_replica = preferred_read_replica
         self.fetchers: Fetchers = fetchers or NoFetchers()
         self._is_alive = is_alive
         self._is_shutting_down = False
-        self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
+        self.hosted_partitions = HostedPartitions(broker_id, is_known_topic_partition)
         self.meters = ReplicaMeters()
         #: Appends that this broker refused as a leader because its disk is full.
-        self.disk_full_refusals = DiskFullRefusals(time, self.get_partition)
+        self.disk_full_refusals = DiskFullRefusals(time, self.hosted_partitions)
         self.damage_checks = DamageChecks(scheduler, time, self._give_up)
         #: Moves of logs between the data directories, and what these hold.
         self.log_dir_moves = ReplicaAlterLogDirsManager(
-            log_manager, time, self.state_change_lock, self.get_partition, self.get_partition_or_exception
+            log_manager, time, self.state_change_lock, self.hosted_partitions
         )
+        self.local_reads = LocalReads(self.hosted_partitions, self.meters, self.damage_checks, preferred_read_replica)
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
     def get_partition(self, topic_partition: TopicPartition) -> Partition | OfflinePartition | None:
-        """The hosted partition, whether this broker leads it or follows; None if it is not hosted (RM-30)."""
-        return self._partitions.get(topic_partition)
+        """HostedPartitions.get()."""
+        return self.hosted_partitions.get(topic_partition)
 
     def get_partition_or_exception(self, topic_partition: TopicPartition, expect_leader: bool = True) -> Partition:
-        """The hosted partition, whether this broker leads it or follows.
-
-        Raises KafkaStorageError for an offline one.  Not hosted: NotLeaderOrFollower if the metadata know it
-        (ReplicaNotAvailable unless a leader was expected), else UnknownTopicOrPartition (RM-31).
-        """
-        partition = self._partitions.get(topic_partition)
-        if isinstance(partition, Partition):
-            return partition
-        if partition is not None:
-            partition.local_log()
-        if not self._is_known_topic_partition(topic_partition):
-            raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
-        error = NotLeaderOrFollower if expect_leader else ReplicaNotAvailable
-        raise error(f"{topic_partition}: broker {self.broker_id} has no replica")
+        """HostedPartitions.get_or_exception()."""
+        return self.hosted_partitions.get_or_exception(topic_partition, expect_leader)
 
     def log_config(self, topic_partition: TopicPartition) -> LogConfig | None:
         """The settings of a hosted partition's log; None if it is not hosted, or offline."""
-        partition = self._partitions.get(topic_partition)
+        partition = self.hosted_partitions.get(topic_partition)
         return partition.log.config if isinstance(partition, Partition) else None
 
-    def hosted(self) -> list[Partition | OfflinePartition]:
-        """All hosted partitions.  A copy, made in one step: other threads add partitions meanwhile."""
-        return list(self._partitions.values())
-
     def partitions(self) -> list[Partition]:
-        """The hosted partitions that are not offline."""
-        return [partition for partition in self.hosted() if isinstance(partition, Partition)]
+        """HostedPartitions.online(): those that are not offline."""
+        return self.hosted_partitions.online()
 
     def become_leader_or_follower(
         self,
@@ -262,7 +248,7 @@ class ReplicaManager:
             sources = {}
             for partition in partitions:
                 # Another change may have come meanwhile, and have added the partition already or stopped it.
-                is_hosted = self._partitions.get(partition.topic_partition) is partition
+                is_hosted = self.hosted_partitions.get(partition.topic_partition) is partition
                 if (
                     is_hosted
                     and not partition.is_leader
@@ -305,7 +291,7 @@ class ReplicaManager:
             self._check_controller_epoch(controller_epoch)
             update()
             for topic_partition, leader_epoch in unassigned.items():
-                hosted = self._partitions.get(topic_partition)
+                hosted = self.hosted_partitions.get(topic_partition)
                 if not isinstance(hosted, Partition) or hosted.leader_id == NO_LEADER:
                     continue
                 if hosted.leader_epoch < leader_epoch:
@@ -322,7 +308,7 @@ class ReplicaManager:
         resigned = []
         with self.state_change_lock:
             for topic_partition, topic_id in topic_ids.items():
-                hosted = self._partitions.get(topic_partition)
+                hosted = self.hosted_partitions.get(topic_partition)
                 if isinstance(hosted, Partition) and hosted.topic_id == topic_id:
                     hosted.resign()
                     resigned.append(topic_partition)
@@ -343,7 +329,7 @@ class ReplicaManager:
     def _check_update(self, update: LeaderAndIsrUpdate) -> None:
         """Raises the error of an update that changes nothing (RM-04..08)."""
         topic_partition = update.topic_partition
-        hosted = self._partitions.get(topic_partition)
+        hosted = self.hosted_partitions.get(topic_partition)
         if isinstance(hosted, Partition):
             if update.topic_id is not None and update.topic_id != hosted.log.topic_id:
                 self.log_manager.get_or_create_log(topic_partition, topic_id=update.topic_id)
@@ -360,7 +346,7 @@ class ReplicaManager:
     def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """One partition's change (RM-09); whether its leadership is another one now.  Raises its error."""
         topic_partition = update.topic_partition
-        hosted = self._partitions.get(topic_partition)
+        hosted = self.hosted_partitions.get(topic_partition)
         if isinstance(hosted, Partition):
             return self._change_state(hosted, update, controller_epoch)
         try:
@@ -379,9 +365,9 @@ class ReplicaManager:
             log.on_log_start_raised = partial(self.complete_waiting, topic_partition)
             changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
-            self._partitions[topic_partition] = OfflinePartition(topic_partition, str(error), is_permanent=False)
+            self.hosted_partitions.put(OfflinePartition(topic_partition, str(error), is_permanent=False))
             raise
-        self._partitions[topic_partition] = partition
+        self.hosted_partitions.put(partition)
         return changed
 
     def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
@@ -460,7 +446,7 @@ class ReplicaManager:
         """The errors of the logs that cannot be deleted, or set aside if they are strays."""
         self.fetchers.remove_partitions(topic_partitions)
         for topic_partition in topic_partitions:
-            hosted = self._partitions.pop(topic_partition, None)
+            hosted = self.hosted_partitions.remove(topic_partition)
             self.meters.partition_removed(topic_partition)
             if isinstance(hosted, Partition):
                 hosted.resign()
@@ -472,7 +458,7 @@ class ReplicaManager:
     def _check_stop(self, stop: StopReplica) -> None:
         """Raises the error of an order that stops nothing."""
         topic_partition = stop.topic_partition
-        hosted = self._partitions.get(topic_partition)
+        hosted = self.hosted_partitions.get(topic_partition)
         if isinstance(hosted, Partition):
             if 0 <= stop.leader_epoch < hosted.leader_epoch:
                 raise FencedLeaderEpoch(
@@ -491,8 +477,8 @@ class ReplicaManager:
             failed = [partition for partition in self.partitions() if partition.log.parent_dir == log_dir]
             for partition in failed:
                 topic_partition = partition.topic_partition
-                self._partitions[topic_partition] = OfflinePartition(
-                    topic_partition, f"{log_dir} has failed", is_permanent=True
+                self.hosted_partitions.put(
+                    OfflinePartition(topic_partition, f"{log_dir} has failed", is_permanent=True)
                 )
                 partition.resign()
             self.fetchers.remove_partitions([partition.topic_partition for partition in failed])
@@ -512,14 +498,16 @@ class ReplicaManager:
         topic_partition = partition.topic_partition
         with self.state_change_lock:
             is_led = partition.is_leader and partition.leader_epoch == leader_epoch
-            if self._partitions.get(topic_partition) is not partition or not is_led:
+            if self.hosted_partitions.get(topic_partition) is not partition or not is_led:
                 return False
             partition.log.mark_lost_records(damage.offset)
-            self._partitions[topic_partition] = OfflinePartition(
-                topic_partition,
-                f"its log is damaged from {damage}",
-                is_permanent=False,
-                given_up_epoch=leader_epoch,
+            self.hosted_partitions.put(
+                OfflinePartition(
+                    topic_partition,
+                    f"its log is damaged from {damage}",
+                    is_permanent=False,
+                    given_up_epoch=leader_epoch,
+                )
             )
             partition.resign()
         self.complete_waiting(topic_partition)
@@ -586,7 +574,9 @@ class ReplicaManager:
                 check_fetch(topic_partition)
         if pending:
             # After the answers to the followers that waited for records: their next fetches are what ends this wait.
-            operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
+            operation = DelayedProduce(
+                timeout_ms, statuses, pending, self.hosted_partitions, self.meters, response_callback
+            )
             self.delayed_produce_purgatory.watch(operation, list(pending))
 
     def _append_to_local_log(
@@ -606,7 +596,7 @@ class ReplicaManager:
         try:
             if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
                 raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
-            hosted = self._partitions.get(topic_partition)
+            hosted = self.hosted_partitions.get(topic_partition)
             partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
             info, rose = partition.append_records_to_leader(records, required_acks, origin)
             partition.meters.produced(info.record_count, info.valid_bytes)
@@ -649,8 +639,8 @@ class ReplicaManager:
         """
         advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
-        results, fetched, readable_bytes, answers_now = read_partitions(
-            self, self._partitions, params, fetch_infos, fetch_time_ms, advanced
+        results, fetched, readable_bytes, answers_now = self.local_reads.read(
+            params, fetch_infos, fetch_time_ms, advanced
         )
         if params.max_wait_ms <= 0 or answers_now or readable_bytes >= params.min_bytes or not fetch_infos:
             try:
@@ -665,7 +655,7 @@ class ReplicaManager:
         for topic_partition in advanced:
             self.complete_waiting(topic_partition)
         start_offsets = [data.fetch_offset_metadata for data in fetched]
-        operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback, run)
+        operation = DelayedFetch(params, fetch_infos, start_offsets, self.local_reads, response_callback, run)
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
         purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
         purgatory.watch(operation, operation.keys)
@@ -676,19 +666,10 @@ class ReplicaManager:
         """The same without any waiting: the answer comes back."""
         advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
-        results = read_partitions(self, self._partitions, params, fetch_infos, fetch_time_ms, advanced)[0]
+        results = self.local_reads.read(params, fetch_infos, fetch_time_ms, advanced)[0]
         for topic_partition in advanced:
             self.complete_waiting(topic_partition)
         return results
-
-    def read_from_local_log(
-        self, params: FetchParams, fetch_infos: FetchInfos
-    ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
-        """One read of each partition, in request order, without waiting (RD-17..20).
-
-        A follower's state is left as it is: what its fetch says was taken in when it came.
-        """
-        return read_partitions(self, self._partitions, params, fetch_infos, None, [])[0]
 
     # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
 
@@ -745,7 +726,9 @@ class ReplicaManager:
         if not pending:
             response_callback(results)
             return
-        operation = DelayedDeleteRecords(timeout_ms, results, pending, self, response_callback)
+        operation = DelayedDeleteRecords(
+            timeout_ms, results, pending, self.hosted_partitions, self.meters, response_callback
+        )
         self.delayed_delete_records_purgatory.watch(operation, list(pending))
 
     def low_watermark(self, topic_partition: TopicPartition) -> int:

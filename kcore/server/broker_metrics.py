@@ -10,8 +10,8 @@ from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
 from kcore.metadata.metadata_cache import Endpoint
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.replica.partition_gauges import partition_gauges
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.replica.replica_meters import partition_gauges
 from kcore.server.requests.kafka_apis import KafkaApis
 from kcore.server.requests.request_handler_pool import RequestHandlerPool
 
@@ -30,7 +30,7 @@ def broker_metrics(
     """The registry of a broker with these parts; rates count from now on.  fetchers: None for a broker alone."""
     metrics = Metrics(time)
     metrics.add_source(replica_manager.meters.measured)
-    metrics.add_source(lambda: partition_gauges(replica_manager))
+    metrics.add_source(lambda: partition_gauges(replica_manager.hosted_partitions))
     metrics.add_source(lambda: _purgatories(replica_manager))
     metrics.add_source(lambda: _log_dirs(log_manager))
     start_ms = time.hi_res_clock_ms()

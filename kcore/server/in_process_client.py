@@ -16,7 +16,7 @@ from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
 from kcore.record.partitioner import partition_for_key
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.config.kafka_config import KafkaConfig

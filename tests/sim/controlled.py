@@ -686,7 +686,7 @@ class ControlledCluster(Cluster):
             if self._exists(name) or self.admin.get(znodes.delete_topic(name)) is not None:
                 return f"{name} is still in the store"
             for broker, node in self.nodes.items():
-                hosted = [p.topic_partition for p in node.replica_manager.hosted()]
+                hosted = [p.topic_partition for p in node.replica_manager.hosted_partitions.all()]
                 logs = [log.topic_partition for log in node.log_manager.all_logs()]
                 left = [
                     tp for tp in (*hosted, *logs) if tp.topic == name and (broker, tp) not in self.reassignments.left

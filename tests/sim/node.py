@@ -384,7 +384,8 @@ class Node:
 
     def decided(self) -> list[object]:
         """What the controllers have decided, as far as this broker has taken it: its replicas and their states."""
-        return [(p, p.state if isinstance(p, Partition) else None) for p in self.replica_manager.hosted()]
+        hosted = self.replica_manager.hosted_partitions.all()
+        return [(p, p.state if isinstance(p, Partition) else None) for p in hosted]
 
     def update_metadata(self, live_brokers: frozenset[int], version: int) -> None:
         """Who is alive.  Requests that waited for a broker that is gone are tried again (ClusterMember)."""

@@ -8,8 +8,8 @@ from kcore.log.offset_truncation import OffsetTruncationState
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica import isr as isr_rules
 from kcore.replica import partition
-from kcore.replica.delayed_fetch import DelayedFetch
-from kcore.replica.delayed_produce import DelayedProduce
+from kcore.replica.delayed.delayed_fetch import DelayedFetch
+from kcore.replica.delayed.delayed_produce import DelayedProduce
 from kcore.replica.fetcher import fetcher_state
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager

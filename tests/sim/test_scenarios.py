@@ -13,6 +13,7 @@ from kcore.replica import partition, replica_manager
 from kcore.replica.fetcher import fetcher_state
 from kcore.replica.fetcher.fetcher_state import FetcherState
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from kcore.replica.local_reads import LocalReads
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
 from kcore.replication.fetch_session_handler import FetchSessionHandler
@@ -269,18 +270,18 @@ def test_PART_04_a_leader_that_missed_another_one_does_not_know_what_its_followe
 
 def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
     """A fetch of an old epoch comes late, with an offset that the follower has truncated since."""
-    read = replica_manager.read_partitions
+    read = LocalReads.read
 
-    def moved_by_a_failed_read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced):
-        answer = read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced)
+    def moved_by_a_failed_read(self, params, fetch_infos, fetch_time_ms, advanced):
+        answer = read(self, params, fetch_infos, fetch_time_ms, advanced)
         requested = dict(fetch_infos)
         for tp, result in answer[0]:
-            hosted = self.get_partition(tp)
-            if params.replica_id >= 0 and result.error is not None and hosted is not None and hosted.is_leader:
+            hosted = self.hosted_partitions.get(tp)
+            if fetch_time_ms is not None and result.error is not None and hosted is not None and hosted.is_leader:
                 metadata = LogOffsetMetadata(requested[tp].fetch_offset)
                 seen = LogReadInfo(FetchDataInfo(metadata, EMPTY), 0, 0, hosted.log.log_end_offset, 0)
                 replica = hosted.follower_replica(params.replica_id)
-                if hosted.update_follower_fetch_state(replica, seen, 0, self.time.milliseconds()):
+                if hosted.update_follower_fetch_state(replica, seen, 0, fetch_time_ms):
                     advanced.append(tp)
         return answer
 
@@ -294,7 +295,7 @@ def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
         Produce(400, 0),
     )
     history.goes_well()
-    history.breaks(MEMBERS, replica_manager, "read_partitions", moved_by_a_failed_read)
+    history.breaks(MEMBERS, LocalReads, "read", moved_by_a_failed_read)
 
 
 def test_KIP_903_an_isr_change_does_not_let_in_a_replica_that_has_started_again_since(scenario):

@@ -45,7 +45,7 @@ from kcore.errors import (
     UnstableOffsetCommit,
 )
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)

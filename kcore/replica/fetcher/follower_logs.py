@@ -23,7 +23,7 @@ class ReplicaLogs:
     """FollowerLogs of one fetcher.  Not thread-safe, like the fetcher's state; complete_waiting() is called without
     the fetcher's lock.
 
-    get_partition: ReplicaManager.get_partition.  Each call raises KafkaStorageError for a partition that is offline.
+    get_partition: HostedPartitions.get.  Each call raises KafkaStorageError for a partition that is offline.
     on_change(tp): a fetch of a consumer would get another answer than before; it may wait to read from this follower.
     on_truncated(tp, offset): a log that moves to another data directory must be cut too (RFT-15).  quota: counts the
     bytes of throttled partitions (RFT-09).

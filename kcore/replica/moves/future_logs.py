@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError, KafkaStorageError
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
-from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.hosted_partitions import HostedPartitions
 from kcore.replica.replica_quota import ReplicaQuota
 
 if TYPE_CHECKING:
@@ -31,11 +30,11 @@ class FutureLogs(ReplicaLogs):
 
     def __init__(
         self,
-        get_partition: Callable[[TopicPartition], Partition | OfflinePartition | None],
+        hosted_partitions: HostedPartitions,
         log_manager: LogManager,
         quota: ReplicaQuota | None,
     ) -> None:
-        super().__init__(get_partition, log_manager, quota=quota)
+        super().__init__(hosted_partitions.get, log_manager, quota=quota)
         self._advanced: list[TopicPartition] = []
         self._finished: list[tuple[TopicPartition, UnifiedLog | None]] = []
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, KafkaError, UnknownLeaderEpoch, UnknownServerError
 from kcore.log.log_offset_metadata import FetchIsolation
@@ -25,7 +23,7 @@ from kcore.replica.fetcher.leader_endpoint import (
     OffsetForLeaderEpochRequest,
     OffsetQuestion,
 )
-from kcore.replica.partition import Partition
+from kcore.replica.hosted_partitions import HostedPartitions
 
 
 class LocalLeaderEndPoint:
@@ -33,14 +31,13 @@ class LocalLeaderEndPoint:
 
     A fetch is answered for one partition: the first in the order of topics and partitions, until it is fetched no more;
     so one log after the other is copied (DIR-09).  Not thread-safe: each mover thread has its own.
-    partition_of(tp) returns the hosted partition, or raises KafkaStorageError for an offline one.
     Source: LocalLeaderEndPoint, Kafka 3.9.
     """
 
     features = LeaderFeatures(truncates_on_fetch=False, looks_up_epochs=True)
 
-    def __init__(self, partition_of: Callable[[TopicPartition], Partition]) -> None:
-        self._partition_of = partition_of
+    def __init__(self, hosted_partitions: HostedPartitions) -> None:
+        self._hosted_partitions = hosted_partitions
         self._copied: TopicPartition | None = None
 
     def send(self, request: LeaderRequest) -> LeaderReply:
@@ -57,7 +54,7 @@ class LocalLeaderEndPoint:
 
     def _log(self, tp: TopicPartition, leader_epoch: int) -> UnifiedLog:
         """The current log.  Raises FencedLeaderEpoch or UnknownLeaderEpoch for another epoch than the partition's."""
-        partition = self._partition_of(tp)
+        partition = self._hosted_partitions.get_or_exception(tp)
         if leader_epoch != partition.leader_epoch:
             error = FencedLeaderEpoch if leader_epoch < partition.leader_epoch else UnknownLeaderEpoch
             raise error(f"{tp}: the move has leader epoch {leader_epoch}, the partition {partition.leader_epoch}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from kcore.errors import ApiError, KafkaError
 from kcore.log.log_manager import LogManager
 from kcore.replica.api_errors import api_error
 from kcore.replica.fetcher.fetchers import InitialFetchState, fetcher_id
-from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.partition import Partition
 from kcore.replica.replica_quota import ReplicaQuota
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ class ReplicaAlterLogDirsManager:
 
     Thread-safe.  state_change_lock is ReplicaManager's: no partition comes or goes during alter().  Below it is _lock,
     for the threads; holding that the manager takes locks of its threads and waits for those that end, and a thread
-    never calls the manager.  partition_of(tp) is ReplicaManager.get_partition_or_exception, hosted(tp) its
-    get_partition.  num_threads: the number of data directories, unless it is set before the first move.
+    never calls the manager.  num_threads: the number of data directories, unless it is set before the first move.
     Source: ReplicaAlterLogDirsManager, ReplicaManager.alterReplicaLogDirs, Kafka 3.9.
     """
 
@@ -40,16 +40,14 @@ class ReplicaAlterLogDirsManager:
         log_manager: LogManager,
         time: Time,
         state_change_lock: AbstractContextManager[object],
-        hosted: Callable[[TopicPartition], Partition | OfflinePartition | None],
-        partition_of: Callable[[TopicPartition], Partition],
+        hosted_partitions: HostedPartitions,
         *,
         config: FetcherConfig | None = None,
     ) -> None:
         self._log_manager = log_manager
         self._time = time
         self._state_change_lock = state_change_lock
-        self._hosted = hosted
-        self._partition_of = partition_of
+        self._hosted_partitions = hosted_partitions
         self.num_threads = len(log_manager.log_dirs)
         self._config = config
         #: How fast logs are copied (DIR-10); to be set before the first move, None is as fast as it goes.
@@ -67,7 +65,7 @@ class ReplicaAlterLogDirsManager:
         A move to another directory than that is cancelled, also where the log is to stay where it is (DIR-11).  The
         log of a partition that is not here now will be made there, if the partition comes.
         Errors: LogDirNotFound, KafkaStorageError (an offline directory or log), and those of
-        ReplicaManager.get_partition_or_exception.
+        HostedPartitions.get_or_exception.
         """
         results: dict[TopicPartition, ApiError | None] = {}
         with self._state_change_lock:
@@ -82,10 +80,10 @@ class ReplicaAlterLogDirsManager:
 
     def _alter(self, tp: TopicPartition, path: str) -> None:
         self._log_manager.placement.check_online(path)
-        hosted = self._hosted(tp)
+        hosted = self._hosted_partitions.get(tp)
         if hosted is None:
             self._log_manager.placement.prefer(tp, path)
-        partition = self._partition_of(tp)
+        partition = self._hosted_partitions.get_or_exception(tp)
         future = partition.future_log
         if future is None or future.parent_dir != path:
             self._remove([tp])  # of an earlier move, too, which a thread has just finished
@@ -108,7 +106,7 @@ class ReplicaAlterLogDirsManager:
         """These lead or follow with another epoch now, or are new: what moves goes on with that epoch (RM-22).  Threads
         that have nothing to move end (RM-12)."""
         if self._log_manager.future_logs():
-            partitions = [self._hosted(tp) for tp in topic_partitions]
+            partitions = [self._hosted_partitions.get(tp) for tp in topic_partitions]
             self._add([partition for partition in partitions if isinstance(partition, Partition)])
         self.shutdown_idle()
 
@@ -158,7 +156,7 @@ class ReplicaAlterLogDirsManager:
                 thread.remove_partitions(topic_partitions)
             self._failed.difference_update(topic_partitions)
         for tp in topic_partitions:
-            hosted = self._hosted(tp)
+            hosted = self._hosted_partitions.get(tp)
             if isinstance(hosted, Partition):
                 with hosted.future_log_lock:
                     hosted.future_log = None
@@ -170,7 +168,7 @@ class ReplicaAlterLogDirsManager:
         number = fetcher_id(tp, self.num_threads)
         thread = self._threads.get(number)
         if thread is None or thread.is_dead:
-            logs = (self._hosted, self._partition_of, self._log_manager)
+            logs = (self._hosted_partitions, self._log_manager)
             moved = {} if thread is None else thread.states()
             name = f"kcore-alter-log-dirs-{number}"
             thread = make_mover(name, *logs, self.quota, self._failed, self._time, self._config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSet
+from collections.abc import MutableSet
 from typing import TYPE_CHECKING
 
 from kcore.common.switch_interval import short_switch_interval
@@ -10,9 +10,9 @@ from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.fetcher.fetcher_state import FetcherConfig, FetcherState
 from kcore.replica.fetcher.replica_fetcher_thread import ReplicaFetcherThread
+from kcore.replica.hosted_partitions import HostedPartitions
 from kcore.replica.moves.future_logs import FutureLogs
 from kcore.replica.moves.local_leader_endpoint import LocalLeaderEndPoint
-from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.replica_quota import ReplicaQuota
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class ReplicaAlterLogDirsThread(ReplicaFetcherThread):
 
 def make_mover(
     name: str,
-    hosted: Callable[[TopicPartition], Partition | OfflinePartition | None],
-    partition_of: Callable[[TopicPartition], Partition],
+    hosted_partitions: HostedPartitions,
     log_manager: LogManager,
     quota: ReplicaQuota | None,
     failed: MutableSet[TopicPartition],
@@ -56,6 +55,6 @@ def make_mover(
 ) -> ReplicaAlterLogDirsThread:
     """A thread that has nothing to move yet, not started."""
     config = config or FetcherConfig(partition_max_bytes=_COPIED_AT_ONCE, truncates_on_fetch=False)
-    logs = FutureLogs(hosted, log_manager, quota)
+    logs = FutureLogs(hosted_partitions, log_manager, quota)
     state = FetcherState(logs, config, quota, failed)
-    return ReplicaAlterLogDirsThread(name, state, logs, LocalLeaderEndPoint(partition_of), time)
+    return ReplicaAlterLogDirsThread(name, state, logs, LocalLeaderEndPoint(hosted_partitions), time)

@@ -10,7 +10,7 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kcore.replica.delayed_delete_records import DeleteRecordsResult
+from kcore.replica.delayed.delayed_delete_records import DeleteRecordsResult
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn

@@ -24,8 +24,7 @@ from kcore.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from kcore.replica.delayed_fetch import FetchInfos
-from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionResult
+from kcore.replica.fetch_params import ClientMetadata, FetchInfos, FetchParams, FetchPartitionResult
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.fetch_reader import FetchReader
 from kcore.server.requests.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, Answers, fetch_partition_data

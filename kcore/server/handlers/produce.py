@@ -36,7 +36,7 @@ from kcore.record.batch_header import (
     TRANSACTIONAL,
 )
 from kcore.record.compression import CODECS
-from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn

@@ -8,8 +8,8 @@ from uuid import UUID
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, InconsistentTopicId, UnsupportedCompressionType, UnsupportedVersion
 from kcore.record.down_conversion import down_convert
-from kcore.replica.delayed_fetch import FetchCallback, FetchInfos
-from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
+from kcore.replica.delayed.delayed_fetch import FetchCallback
+from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_quota import ReplicaQuota

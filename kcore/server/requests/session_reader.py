@@ -25,8 +25,7 @@ from kcore.errors import (
 )
 from kcore.metadata.metadata_cache import MetadataSnapshot
 from kcore.protocol.messages.fetch import FetchRequest
-from kcore.replica.delayed_fetch import FetchInfos
-from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
+from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
 from kcore.replica.partition_watch import PartitionWatch, WatchingFetch, is_idle, is_news, repeats_idle_fetch
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.requests.fetch_reader import MAX_INLINE_PARTITIONS, FetchReader
@@ -195,12 +194,12 @@ class SessionReader:
         self, partitions: list[CachedPartition], view: SessionView, params: FetchParams
     ) -> list[CachedPartition]:
         """What has to be read so that this fetch of a follower is taken in for all of these."""
-        manager, fetch_time_ms = self._replica_manager, self._replica_manager.time.milliseconds()
+        hosted, fetch_time_ms = self._replica_manager.hosted_partitions, self._replica_manager.time.milliseconds()
         return [
             cached
             for cached in partitions
             if cached.topic_partition in view.to_read
-            or not repeats_idle_fetch(cached.topic_partition, params, cached.data, fetch_time_ms, manager)
+            or not repeats_idle_fetch(cached.topic_partition, params, cached.data, fetch_time_ms, hosted)
         ]
 
     def _resolve(
@@ -277,7 +276,7 @@ class SessionFetch:
         # Nothing has changed for this fetch if another one has continued the session, which then answers the changes.
         with self._fetch.session.lock, suppress(InvalidFetchSessionEpoch):
             self._to_read.update(self._fetch.take_changed(self._view))
-        answers, _ = self._read(self._replica_manager.read_from_local_log)
+        answers, _ = self._read(self._replica_manager.local_reads.read_again)
         unchanged = [answer for answer in self._idle_answers if answer[0].topic_partition not in self._to_read]
         self._respond(SessionRead(self._fetch, unchanged + answers, self._idle, self._view))
 

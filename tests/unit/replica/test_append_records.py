@@ -5,7 +5,7 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin
-from kcore.replica.delayed_produce import DelayedProduce
+from kcore.replica.delayed.delayed_produce import DelayedProduce
 
 from .conftest import TP, Answer, batch, update
 

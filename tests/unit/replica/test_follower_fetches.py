@@ -416,10 +416,8 @@ def partitions(node, count):
 def looks(node, monkeypatch):
     """Each partition that is looked up, from now on."""
     seen = []
-    lookup = node.replica_manager.get_partition_or_exception
-    monkeypatch.setattr(
-        node.replica_manager, "get_partition_or_exception", lambda tp, *args: seen.append(tp) or lookup(tp, *args)
-    )
+    hosted, lookup = node.replica_manager.hosted_partitions, node.replica_manager.hosted_partitions.get_or_exception
+    monkeypatch.setattr(hosted, "get_or_exception", lambda tp, *args: seen.append(tp) or lookup(tp, *args))
     return seen
 
 

@@ -5,10 +5,8 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
-from kcore.replica import replica_manager
-from kcore.replica.delayed_fetch import DelayedFetch
+from kcore.replica.delayed.delayed_fetch import DelayedFetch
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.replica.partition import Partition
 
 from .conftest import TP, Answer, Node, batch, update
 
@@ -86,24 +84,6 @@ def test_RM_23_the_checkpoint_holds_the_high_watermark_of_every_hosted_log(leade
     leader.advance(5000)
     lines = (tmp_path / "replication-offset-checkpoint").read_text().splitlines()
     assert (lines[0], lines[1], sorted(lines[2:])) == ("0", "2", ["t 0 3", "t 1 0"])
-
-
-def test_the_partitions_are_listed_while_another_thread_adds_one(node, monkeypatch):
-    node.lead()
-    added = [OTHER]
-
-    class AddsOne(type):
-        def __instancecheck__(cls, hosted):
-            if added:
-                node.lead(added.pop())
-            return isinstance(hosted, Partition)
-
-        def __call__(cls, *args, **options):
-            return Partition(*args, **options)
-
-    monkeypatch.setattr(replica_manager, "Partition", AddsOne("Partition", (), {}))
-    assert [partition.topic_partition for partition in node.replica_manager.partitions()] == [TP]
-    assert [partition.topic_partition for partition in node.replica_manager.partitions()] == [TP, OTHER]
 
 
 def test_RM_23_an_idle_broker_does_not_write_its_checkpoint_again(leader, tmp_path):

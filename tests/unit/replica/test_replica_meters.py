@@ -4,7 +4,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.replica_meters import partition_gauges
+from kcore.replica.partition_gauges import partition_gauges
 
 from .conftest import TP, Node, batch, update
 from .test_follower_fetches import LAG, Store, follow
@@ -30,7 +30,7 @@ def isr_counts(node):
 
 
 def gauges(node, *names):
-    values = dict(partition_gauges(node.replica_manager))
+    values = dict(partition_gauges(node.replica_manager.hosted_partitions))
     return [values[f"kafka.server:type=ReplicaManager,name={name}"] for name in names]
 
 
@@ -63,4 +63,8 @@ def test_RM_29_METRIC_01_partitions_of_a_failed_directory_are_counted_as_offline
     assert gauges(node, "PartitionCount", "LeaderCount", "OfflineReplicaCount") == [2, 1, 0]
     node.replica_manager.handle_log_dir_failure(node.replica_manager.get_partition(TP).log.parent_dir)
     assert gauges(node, "PartitionCount", "LeaderCount", "OfflineReplicaCount") == [2, 0, 1]
-    assert not [name for name, _ in partition_gauges(node.replica_manager) if name.endswith("topic=t,partition=0")]
+    assert not [
+        name
+        for name, _ in partition_gauges(node.replica_manager.hosted_partitions)
+        if name.endswith("topic=t,partition=0")
+    ]

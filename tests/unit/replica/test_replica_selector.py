@@ -39,7 +39,7 @@ def racks():
 def node(tmp_path, racks):
     node = Node(tmp_path, replica_lag_time_max_ms=30_000)
     preferred = PreferredReadReplica(rack_aware, lambda broker_id, listener: racks.get(broker_id), node.time)
-    node.replica_manager.preferred_read_replica = preferred
+    node.replica_manager.local_reads.preferred_read_replica = preferred
     yield node
     node.shutdown()
 

@@ -174,5 +174,5 @@ def test_a_directory_that_has_failed_is_described_as_such_and_nothing_moves_ther
 
 
 def test_a_partition_that_is_known_but_not_here_is_not_available(broker, client, dirs, monkeypatch):
-    monkeypatch.setattr(broker.replica_manager, "_is_known_topic_partition", lambda topic_partition: True)
+    monkeypatch.setattr(broker.replica_manager.hosted_partitions, "_is_known", lambda topic_partition: True)
     assert alter(client, dirs[0], 5) == {5: ReplicaNotAvailable.code}

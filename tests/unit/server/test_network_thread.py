@@ -52,7 +52,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.local_reads import LocalReads
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_context import RequestContext
 from tests.unit.server.client import Client, batch
@@ -328,13 +328,13 @@ def test_a_fetch_of_many_partitions_that_waited_is_read_and_answered_on_the_pool
     where_it_ran, session_epoch, monkeypatch
 ):
     """Else the producer whose append it waited for would wait for it."""
-    readers, read = set(), ReplicaManager.read_from_local_log
+    readers, read = set(), LocalReads.read_again
 
-    def read_from_local_log(manager, *args):
+    def read_again(manager, *args):
         readers.add(threading.current_thread().name)
         return read(manager, *args)
 
-    monkeypatch.setattr(ReplicaManager, "read_from_local_log", read_from_local_log)
+    monkeypatch.setattr(LocalReads, "read_again", read_again)
     with kcore.Broker() as broker, Client(broker) as reader, Client(broker) as producer:
         broker.create_topic("t")
         broker.create_topic("many", partitions=kafka_apis.MAX_INLINE_ELEMENTS)

@@ -14,7 +14,7 @@ from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import MemoryRecords
-from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

@@ -645,7 +645,7 @@ def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
     for value in (b"a", b"b"):
         moves.node.produce(batch(value))
     moves.partition().delete_records_on_leader(1)
-    end_point = LocalLeaderEndPoint(moves.node.replica_manager.get_partition_or_exception)
+    end_point = LocalLeaderEndPoint(moves.node.replica_manager.hosted_partitions)
     ask = end_point.send
     (answer,) = ask(OffsetForLeaderEpochRequest({TP: EpochQuestion(0, 0)})).partitions.values()
     assert answer == EpochEndOffset(0, 2)
@@ -662,7 +662,7 @@ def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
 def test_RD_27_a_fetch_of_a_move_is_answered_at_once_at_the_log_end_too(moves):
     moves.node.produce(batch(b"a"))
     manager = moves.node.replica_manager
-    end_point = LocalLeaderEndPoint(manager.get_partition_or_exception)
+    end_point = LocalLeaderEndPoint(manager.hosted_partitions)
     at_end = FetchPartitionData(1, 1 << 20, current_leader_epoch=0)
     reply = end_point.send(FetchRequest({TP: at_end}, max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20))
     assert reply.partitions == {TP: FetchedPartition(b"", high_watermark=1, log_start_offset=0)}

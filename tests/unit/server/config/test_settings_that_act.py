@@ -578,7 +578,7 @@ IN_A_CLUSTER = {
     ),
     "replica.selector.class": (
         "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-        lambda pair: pair.broker.replica_manager.preferred_read_replica is not None,
+        lambda pair: pair.broker.replica_manager.local_reads.preferred_read_replica is not None,
         True,
     ),
     "leader.imbalance.check.interval.seconds": (61, balancing_ms, [61_000]),

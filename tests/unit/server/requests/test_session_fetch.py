@@ -14,14 +14,14 @@ from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffse
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import fetch as f
 from kcore.record.memory_records import MemoryRecords
-from kcore.replica.delayed_fetch import DelayedFetch
+from kcore.replica.delayed.delayed_fetch import DelayedFetch
 from kcore.replica.explain import waiting_requests
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from kcore.replica.local_reads import LocalReads
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.partition_watch import PartitionWatch, WatchingFetch
-from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.handlers.fetch import Handler
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
 from tests.unit.server.client import Client, batch
@@ -367,10 +367,10 @@ def test_SESS_08_what_a_late_fetch_took_before_the_next_one_came_is_the_next_one
     reader = Reader(client).open(broker)
     reader.send(max_wait_ms=60_000)
     wait_until(lambda: fetches(broker)[0] == 1)
-    read = ReplicaManager.read_from_local_log
+    read = LocalReads.read_again
     answers = []
 
-    def read_from_local_log(self, params, infos):
+    def read_again(self, params, infos):
         """The late fetch has taken the change, and has not answered when the next one comes."""
         results = read(self, params, infos)
         if not answers:
@@ -381,7 +381,7 @@ def test_SESS_08_what_a_late_fetch_took_before_the_next_one_came_is_the_next_one
                 answers.append(new_reader.fetch())
         return results
 
-    monkeypatch.setattr(ReplicaManager, "read_from_local_log", read_from_local_log)
+    monkeypatch.setattr(LocalReads, "read_again", read_again)
     broker.produce("t", b"a", partition=3)
     assert client.receive(ApiKey.FETCH, 12).error_code == InvalidFetchSessionEpoch.code
     assert answers[1:] == [{3: (0, [b"a"])}]
@@ -582,7 +582,7 @@ def test_PURG_11_a_fetch_that_names_a_partition_twice_waits_for_both_places(brok
     infos = [(tp, FetchPartitionData(1 + (first + place) % 2 * 5, 1 << 20)) for place in (0, 1)]
     starts = [LogOffsetMetadata(data.fetch_offset, 0, 0) for _, data in infos]
     results = []
-    fetch = DelayedFetch(params, infos, starts, manager, results.append)
+    fetch = DelayedFetch(params, infos, starts, manager.local_reads, results.append)
     manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
     assert not results
     broker.produce("t", b"b", partition=3)
@@ -601,7 +601,7 @@ def test_PURG_11_a_fetch_that_waits_for_many_bytes_looks_only_at_the_partition_t
     results, looks = [], []
     readable_bytes = DelayedFetch._readable_bytes
     monkeypatch.setattr(DelayedFetch, "_readable_bytes", lambda self, at: looks.append(at) or readable_bytes(self, at))
-    fetch = DelayedFetch(params, infos, starts, manager, results.append)
+    fetch = DelayedFetch(params, infos, starts, manager.local_reads, results.append)
     assert not manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
     looks.clear()
     for _ in range(5):
@@ -622,7 +622,7 @@ def test_PURG_11_bytes_that_a_truncation_has_taken_away_do_not_complete_a_fetch(
     params = FetchParams(max_wait_ms=60_000, min_bytes=3 * size, isolation=FetchIsolation.LOG_END)
     infos = [(tp, FetchPartitionData(0, 1 << 20)) for tp in tps]
     results = []
-    fetch = DelayedFetch(params, infos, [LogOffsetMetadata(0, 0, 0)] * 2, manager, results.append)
+    fetch = DelayedFetch(params, infos, [LogOffsetMetadata(0, 0, 0)] * 2, manager.local_reads, results.append)
     assert not manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
     broker.log("t", 0).is_served = False  # as a follower, which this broker alone is not
     broker.log("t", 0).truncate_to(1)

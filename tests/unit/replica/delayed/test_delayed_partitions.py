@@ -1,4 +1,4 @@
-from kcore.replica.delayed_partitions import DelayedPartitions
+from kcore.replica.delayed.delayed_partitions import DelayedPartitions
 
 
 class Waiting(DelayedPartitions):

@@ -11,11 +11,11 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
-from kcore.replica.delayed_produce import DelayedProduce, ProducePartitionStatus
+from kcore.replica.delayed.delayed_produce import DelayedProduce, ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_meters import ReplicaMeters
 
-from .conftest import TP, batch, update
+from ..conftest import TP, batch, update
 
 A, B, FAILED = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 
@@ -52,13 +52,13 @@ class Parked:
             FAILED: ProducePartitionStatus(errors.CorruptMessage("bad")),
         }
         self.purgatory.try_complete_else_watch(
-            DelayedProduce(1000, statuses, [A, B], self, self.answers.append), [A, B]
+            DelayedProduce(1000, statuses, [A, B], self, self.meters, self.answers.append), [A, B]
         )
 
     def lead(self, tp, epoch, isr):
         self.partitions[tp].make_leader(update(tp, 0, epoch, isr), 1)
 
-    def get_partition_or_exception(self, tp):
+    def get_or_exception(self, tp):
         if tp not in self.partitions:
             raise errors.UnknownTopicOrPartition(str(tp))
         return self.partitions[tp]

@@ -6,8 +6,8 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.explain import explain_isr
 
-from .conftest import TP, Answer, Node, batch, update
-from .test_follower_fetches import follow
+from ..conftest import TP, Answer, Node, batch, update
+from ..test_follower_fetches import follow
 
 OTHER = TopicPartition("t", 1)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, RequestTimedOut
-from kcore.replica.delayed_partitions import DelayedPartitions
-
-if TYPE_CHECKING:
-    from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.delayed.delayed_partitions import DelayedPartitions
+from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.replica_meters import ReplicaMeters
 
 
 @dataclass(slots=True)
@@ -37,25 +35,27 @@ class DelayedDeleteRecords(DelayedPartitions):
     Source: DelayedDeleteRecords, Kafka 3.9.
     """
 
-    __slots__ = ("_callback", "_replica_manager", "_results")
+    __slots__ = ("_callback", "_hosted_partitions", "_meters", "_results")
 
     def __init__(
         self,
         delay_ms: float,
         results: dict[TopicPartition, DeleteRecordsResult],
         pending: list[TopicPartition],
-        replica_manager: ReplicaManager,
+        hosted_partitions: HostedPartitions,
+        meters: ReplicaMeters,
         callback: DeleteRecordsCallback,
     ) -> None:
         super().__init__(delay_ms, pending)
         self._results = results
-        self._replica_manager = replica_manager
+        self._hosted_partitions = hosted_partitions
+        self._meters = meters
         self._callback = callback
 
     def _must_wait(self, topic_partition: TopicPartition) -> bool:
         result = self._results[topic_partition]
         try:
-            result.low_watermark = self._replica_manager.low_watermark(topic_partition)
+            result.low_watermark = self._hosted_partitions.get_or_exception(topic_partition).low_watermark()
             return result.low_watermark < result.required_offset
         except ApiError as error:
             result.error, result.low_watermark = error, -1
@@ -79,4 +79,4 @@ class DelayedDeleteRecords(DelayedPartitions):
         self._callback(self._results)
 
     def on_expiration(self) -> None:
-        self._replica_manager.meters.delete_records_expirations.mark()
+        self._meters.delete_records_expirations.mark()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.delayed_operation import DelayedOperation
-from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
+from kcore.replica.local_reads import LocalReads
 from kcore.replica.replica_quota import leader_throttles
 
-if TYPE_CHECKING:
-    from kcore.replica.replica_manager import ReplicaManager
-
-FetchInfos = list[tuple[TopicPartition, FetchPartitionData]]
 FetchCallback = Callable[[list[tuple[TopicPartition, FetchPartitionResult]]], None]
 #: Runs a function, now or later, on this thread or another.
 Run = Callable[[Callable[[], None]], None]
@@ -38,9 +34,9 @@ class DelayedFetch(DelayedOperation):
         "_available_lock",
         "_callback",
         "_fetch_infos",
+        "_local_reads",
         "_only_leader",
         "_params",
-        "_replica_manager",
         "_run",
         "_start_offsets",
         "keys",
@@ -51,7 +47,7 @@ class DelayedFetch(DelayedOperation):
         params: FetchParams,
         fetch_infos: FetchInfos,
         start_offsets: list[LogOffsetMetadata],
-        replica_manager: ReplicaManager,
+        local_reads: LocalReads,
         callback: FetchCallback,
         run: Run | None = None,
     ) -> None:
@@ -60,7 +56,7 @@ class DelayedFetch(DelayedOperation):
         self._params = params
         self._fetch_infos = fetch_infos
         self._start_offsets = start_offsets
-        self._replica_manager = replica_manager
+        self._local_reads = local_reads
         self._callback = callback
         self._only_leader = params.only_leader
         self.keys = {topic_partition: at for at, (topic_partition, _) in enumerate(fetch_infos)}
@@ -128,7 +124,7 @@ class DelayedFetch(DelayedOperation):
         start = self._start_offsets[at]
         params = self._params
         try:
-            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            partition = self._local_reads.hosted_partitions.get_or_exception(topic_partition)
             partition.check_readable(data.current_leader_epoch, self._only_leader)
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
@@ -171,7 +167,7 @@ class DelayedFetch(DelayedOperation):
             self._run(self._answer)
 
     def _answer(self) -> None:
-        self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))
+        self._callback(self._local_reads.read_again(self._params, self._fetch_infos))
 
     def on_expiration(self) -> None:
-        self._replica_manager.meters.fetch_expired(is_follower=self._params.replica_id >= 0)
+        self._local_reads.meters.fetch_expired(is_follower=self._params.replica_id >= 0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, RequestTimedOut
-from kcore.replica.delayed_partitions import DelayedPartitions
-
-if TYPE_CHECKING:
-    from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.delayed.delayed_partitions import DelayedPartitions
+from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.replica_meters import ReplicaMeters
 
 logger = logging.getLogger(__name__)
 
@@ -42,25 +40,27 @@ class DelayedProduce(DelayedPartitions):
     REQUEST_TIMED_OUT for those that it has not (PURG-07..09).  Partitions that failed already keep their error.
     """
 
-    __slots__ = ("_callback", "_replica_manager", "_statuses")
+    __slots__ = ("_callback", "_hosted_partitions", "_meters", "_statuses")
 
     def __init__(
         self,
         delay_ms: float,
         statuses: dict[TopicPartition, ProducePartitionStatus],
         pending: list[TopicPartition],
-        replica_manager: ReplicaManager,
+        hosted_partitions: HostedPartitions,
+        meters: ReplicaMeters,
         callback: ProduceCallback,
     ) -> None:
         super().__init__(delay_ms, pending)
         self._statuses = statuses
-        self._replica_manager = replica_manager
+        self._hosted_partitions = hosted_partitions
+        self._meters = meters
         self._callback = callback
 
     def _must_wait(self, topic_partition: TopicPartition) -> bool:
         status = self._statuses[topic_partition]
         try:
-            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            partition = self._hosted_partitions.get_or_exception(topic_partition)
             return not partition.check_enough_replicas_reach_offset(status.required_offset)
         except ApiError as error:
             status.error = error
@@ -81,5 +81,5 @@ class DelayedProduce(DelayedPartitions):
 
     def on_expiration(self) -> None:
         for topic_partition in self._pending:
-            self._replica_manager.meters.produce_expired(topic_partition)
+            self._meters.produce_expired(topic_partition)
         logger.debug("produce expired with %s pending", self._pending)
