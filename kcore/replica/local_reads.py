@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage
-from kcore.record.memory_records import EMPTY
+from kcore.record.memory_records import EMPTY, MemoryRecords
 from kcore.replica.api_errors import api_error
-from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchInfos, FetchParams, FetchPartitionResult
+from kcore.replica.fetch_params import (
+    FUTURE_LOCAL_REPLICA_ID,
+    FetchInfos,
+    FetchParams,
+    FetchPartitionData,
+    FetchPartitionResult,
+)
 from kcore.replica.hosted_partitions import HostedPartitions
-from kcore.replica.partition import Partition
+from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.replica import IdleFetch, Replica
 from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import FetchDataInfo
-    from kcore.log.unified_log import UnifiedLog
+    from kcore.record.file_records import FileRecords
     from kcore.replica.damage_checks import DamageChecks
     from kcore.replica.replica_meters import ReplicaMeters
     from kcore.replica.replica_selector import PreferredReadReplica
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """What the reads of one fetch have given.
+
+    answers: one for each partition of the request, in its order.  fetched: the reads that succeeded; of a partition
+    that a consumer reads elsewhere there is none.  advanced: the partitions of which the follower's state has changed
+    so that requests which wait for them may complete.  readable_bytes: of all records in the answers.  is_final: the
+    fetch is answered now, whatever its min_bytes: an error (RD-12), a reader whose log has diverged, or a consumer that
+    should read elsewhere (RD-13).
+    """
+
+    answers: list[tuple[TopicPartition, FetchPartitionResult]]
+    fetched: list[FetchDataInfo]
+    advanced: list[TopicPartition]
+    readable_bytes: int = 0
+    is_final: bool = False
+
+    def set_diverging(self, answer: FetchPartitionResult, diverging_epoch: tuple[int, int]) -> None:
+        answer.diverging_epoch = diverging_epoch
+        self.is_final = True
 
 
 class LocalReads:
@@ -40,111 +69,60 @@ class LocalReads:
     def read_again(
         self, params: FetchParams, fetch_infos: FetchInfos
     ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
-        """One read of each partition, in request order, for a fetch that has waited (RD-17..20).
+        """The answers to a fetch that has waited.  A follower's state is left as it is: what its fetch says was taken
+        in when it came."""
+        return self.read(params, fetch_infos, None).answers
 
-        A follower's state is left as it is: what its fetch says was taken in when it came.
+    def read(self, params: FetchParams, fetch_infos: FetchInfos, follower_fetch_time_ms: int | None) -> ReadResult:
+        """One read of each partition, in request order (RD-17..20).
+
+        With a follower_fetch_time_ms (ms) the follower's state is updated from each read that succeeds.
         """
-        return self.read(params, fetch_infos, None, [])[0]
+        if params.replica_id >= 0:
+            return self._read_for_follower(params, fetch_infos, follower_fetch_time_ms)
+        return self._read_for_consumer(params, fetch_infos)
 
-    def read(
-        self,
-        params: FetchParams,
-        fetch_infos: FetchInfos,
-        follower_fetch_time_ms: int | None,
-        advanced: list[TopicPartition],
-    ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
-        """One read of each partition: (results, the successful reads, bytes read, whether it is to be answered now).
-
-        With a follower_fetch_time_ms (ms) the follower's state is updated from each read that succeeds; `advanced` gets
-        the partitions for which requests may wait that this can end.
-        """
-        results: list[tuple[TopicPartition, FetchPartitionResult]] = []
-        reads: list[FetchDataInfo] = []
-        total = 0
-        answers_now = False
-        remaining = params.max_bytes
-        isolation = params.isolation
-        hard_limit = params.hard_max_bytes
-        min_one_message = not hard_limit
-        replica_id = params.replica_id
-        quota = params.quota
-        replica = None
-        client = params.client
+    def _read_for_consumer(self, params: FetchParams, fetch_infos: FetchInfos) -> ReadResult:
+        result = ReadResult([], [], [])
+        remaining, soft_limit = params.max_bytes, not params.hard_max_bytes
+        replica_id, isolation, client = params.replica_id, params.isolation, params.client
         only_leader = client is None and replica_id != FUTURE_LOCAL_REPLICA_ID  # params.only_leader, without the call
-        preferred_read_replica = self.preferred_read_replica if client is not None and client.rack else None
+        may_be_sent_elsewhere = self.preferred_read_replica is not None and client is not None and bool(client.rack)
         get, get_or_exception = self.hosted_partitions.get, self.hosted_partitions.get_or_exception
         for topic_partition, data in fetch_infos:
             try:
                 hosted = get(topic_partition)
                 partition = hosted if type(hosted) is Partition else get_or_exception(topic_partition)
-                if replica_id >= 0:
-                    idle = partition.repeat_idle_fetch(replica_id, data, follower_fetch_time_ms, params.replica_epoch)
-                    if idle is not None:
-                        reads.append(idle.fetched)
-                        results.append(idle.answer)
-                        partition.meters.read(0, replica_id)
-                        continue
-                    replica = partition.follower_replica(replica_id, data.current_leader_epoch)
-                elif preferred_read_replica is not None and client is not None:
-                    partition.check_readable(data.current_leader_epoch, only_leader)
-                    preferred = preferred_read_replica(partition, client, data.fetch_offset)
-                    if preferred >= 0:
-                        results.append((topic_partition, _elsewhere(partition.log, preferred)))
-                        answers_now = True
-                        continue
+                if may_be_sent_elsewhere and (elsewhere := self._elsewhere(partition, params, data)) is not None:
+                    result.answers.append((topic_partition, elsewhere))
+                    result.is_final = True
+                    continue
                 read = partition.read_records(
                     data.fetch_offset,
                     data.max_bytes if data.max_bytes < remaining else remaining,
                     isolation,
-                    min_one_message,
+                    soft_limit and not result.readable_bytes,
                     data.current_leader_epoch,
                     data.last_fetched_epoch,
                     only_leader,
                 )
-                fetched = read.fetched
-                if (
-                    replica is not None
-                    and follower_fetch_time_ms is not None
-                    and read.diverging_epoch is None
-                    and partition.update_follower_fetch_state(
-                        replica, read, data.log_start_offset, follower_fetch_time_ms, params.replica_epoch
-                    )
-                ):
-                    advanced.append(topic_partition)
             except Exception as error:
-                if isinstance(error, CorruptMessage):
-                    self._suspect_damage(topic_partition, data.fetch_offset, error)
-                answers_now = True
-                results.append((topic_partition, self._failure(topic_partition, error)))
+                self._add_failure(result, topic_partition, data, error)
                 continue
-            records = fetched.records
-            if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
-                records = EMPTY  # RD-26
+            fetched, records = read.fetched, read.fetched.records
             size = records.size_in_bytes
-            if size:
-                if fetched.first_entry_incomplete and not hard_limit:
-                    # A client of soft limits could make nothing of a first batch that is cut (RD-20).
-                    records, size = EMPTY, 0
-                else:
-                    min_one_message = False
-                    total += size
-                    remaining = remaining - size if size < remaining else 0
-                    if replica is not None and follower_fetch_time_ms is not None:
-                        self._note_sent(partition, replica, data.fetch_offset, follower_fetch_time_ms)
-            elif (
-                data.fetch_offset < (read.last_stable_offset if replica is None else read.log_end_offset)
-                and min(remaining, data.max_bytes) > 0
-                and records is fetched.records
-                and read.diverging_epoch is None
-            ):
-                # There should be records.
-                if replica is None:
+            if not size:
+                if data.fetch_offset < read.last_stable_offset and _has_room(remaining, data, read):
                     self._damage_checks.suspect(partition, data.fetch_offset, "a read got nothing")
-                elif follower_fetch_time_ms is not None:
-                    self._note_sent(partition, replica, data.fetch_offset, follower_fetch_time_ms)
+            elif soft_limit and fetched.first_entry_incomplete:
+                # The client could make nothing of a first batch that is cut (RD-20).
+                records, size = EMPTY, 0
+            else:
+                result.readable_bytes += size
+                remaining = remaining - size if size < remaining else 0
             partition.meters.read(size, replica_id)
-            reads.append(fetched)
-            result = FetchPartitionResult(
+            result.fetched.append(fetched)
+            answer = FetchPartitionResult(
                 None,
                 read.high_watermark,
                 read.last_stable_offset,
@@ -152,15 +130,70 @@ class LocalReads:
                 records,
                 fetched.aborted_transactions,
             )
-            answer = (topic_partition, result)
-            results.append(answer)
+            result.answers.append((topic_partition, answer))
             if read.diverging_epoch is not None:
-                result.diverging_epoch = read.diverging_epoch
-                answers_now = True
-            elif replica is not None:
+                result.set_diverging(answer, read.diverging_epoch)
+        return result
+
+    def _read_for_follower(self, params: FetchParams, fetch_infos: FetchInfos, fetch_time_ms: int | None) -> ReadResult:
+        result = ReadResult([], [], [])
+        remaining, soft_limit = params.max_bytes, not params.hard_max_bytes
+        replica_id, replica_epoch, quota = params.replica_id, params.replica_epoch, params.quota
+        get, get_or_exception = self.hosted_partitions.get, self.hosted_partitions.get_or_exception
+        for topic_partition, data in fetch_infos:
+            try:
+                hosted = get(topic_partition)
+                partition = hosted if type(hosted) is Partition else get_or_exception(topic_partition)
+                idle = partition.repeat_idle_fetch(replica_id, data, fetch_time_ms, replica_epoch)
+                if idle is not None:
+                    result.fetched.append(idle.fetched)
+                    result.answers.append(idle.answer)
+                    partition.meters.read(0, replica_id)
+                    continue
+                replica = partition.follower_replica(replica_id, data.current_leader_epoch)
+                read = partition.read_records(
+                    data.fetch_offset,
+                    data.max_bytes if data.max_bytes < remaining else remaining,
+                    params.isolation,
+                    soft_limit and not result.readable_bytes,
+                    data.current_leader_epoch,
+                    data.last_fetched_epoch,
+                    params.only_leader,
+                )
+                if (
+                    fetch_time_ms is not None
+                    and read.diverging_epoch is None
+                    and partition.update_follower_fetch_state(
+                        replica, read, data.log_start_offset, fetch_time_ms, replica_epoch
+                    )
+                ):
+                    result.advanced.append(topic_partition)
+            except Exception as error:
+                self._add_failure(result, topic_partition, data, error)
+                continue
+            records = _sendable(params, partition, read)
+            size = records.size_in_bytes
+            is_sent = size > 0 or (
+                records is read.fetched.records
+                and data.fetch_offset < read.log_end_offset
+                and _has_room(remaining, data, read)
+            )
+            if is_sent and fetch_time_ms is not None:
+                self._note_sent(partition, replica, data.fetch_offset, fetch_time_ms)
+            result.readable_bytes += size
+            remaining = remaining - size if size < remaining else 0
+            partition.meters.read(size, replica_id)
+            answer = FetchPartitionResult(
+                None, read.high_watermark, read.last_stable_offset, read.log_start_offset, records
+            )
+            result.fetched.append(read.fetched)
+            result.answers.append((topic_partition, answer))
+            if read.diverging_epoch is not None:
+                result.set_diverging(answer, read.diverging_epoch)
+            else:
                 is_idle = data.fetch_offset == read.log_end_offset and quota is None
-                replica.idle_fetch = IdleFetch(data, fetched, answer) if is_idle else None
-        return results, reads, total, answers_now
+                replica.idle_fetch = IdleFetch(data, read.fetched, result.answers[-1]) if is_idle else None
+        return result
 
     def _note_sent(self, partition: Partition, replica: Replica, offset: int, fetch_time_ms: int) -> None:
         """What a follower is sent begins at offset; it may have been sent the same before."""
@@ -169,19 +202,45 @@ class LocalReads:
         else:
             replica.sent_from = offset
 
-    def _suspect_damage(self, topic_partition: TopicPartition, offset: int, error: CorruptMessage) -> None:
-        partition = self.hosted_partitions.get(topic_partition)
-        if isinstance(partition, Partition):
-            self._damage_checks.suspect(partition, offset, f"a read failed ({error})")
-
-    def _failure(self, topic_partition: TopicPartition, error: Exception) -> FetchPartitionResult:
+    def _add_failure(
+        self, result: ReadResult, topic_partition: TopicPartition, data: FetchPartitionData, error: Exception
+    ) -> None:
+        if isinstance(error, CorruptMessage):
+            partition = self.hosted_partitions.get(topic_partition)
+            if isinstance(partition, Partition):
+                self._damage_checks.suspect(partition, data.fetch_offset, f"a read failed ({error})")
         answer = api_error(error, "fetch", topic_partition)
         self.meters.read_failed(topic_partition.topic, answer)
-        return FetchPartitionResult(answer)
+        result.answers.append((topic_partition, FetchPartitionResult(answer)))
+        result.is_final = True
+
+    def _elsewhere(
+        self, partition: Partition, params: FetchParams, data: FetchPartitionData
+    ) -> FetchPartitionResult | None:
+        """The answer to a consumer that should come to another broker, without a read; None if it reads here (RD-25).
+
+        Raises what Partition.check_readable raises.
+        """
+        partition.check_readable(data.current_leader_epoch, params.only_leader)
+        assert self.preferred_read_replica is not None and params.client is not None
+        preferred = self.preferred_read_replica(partition, params.client, data.fetch_offset)
+        if preferred < 0:
+            return None
+        log = partition.log
+        return FetchPartitionResult(
+            None, log.high_watermark, log.last_stable_offset, log.log_start_offset, preferred_read_replica=preferred
+        )
 
 
-def _elsewhere(log: UnifiedLog, broker_id: int) -> FetchPartitionResult:
-    """Nothing is read: the consumer comes to that broker (RD-25)."""
-    return FetchPartitionResult(
-        None, log.high_watermark, log.last_stable_offset, log.log_start_offset, preferred_read_replica=broker_id
-    )
+def _sendable(params: FetchParams, partition: Partition, read: LogReadInfo) -> FileRecords | MemoryRecords:
+    """The records that a follower is sent; EMPTY for a throttled one (RD-26), and for the part of a first batch."""
+    quota = params.quota
+    if quota is not None and leader_throttles(quota, partition.topic_partition, params.replica_id, partition.isr):
+        return EMPTY
+    # A reader with soft limits could make nothing of a first batch that is cut (RD-20).
+    return EMPTY if read.fetched.first_entry_incomplete and not params.hard_max_bytes else read.fetched.records
+
+
+def _has_room(remaining: int, data: FetchPartitionData, read: LogReadInfo) -> bool:
+    """Whether a read below the end of what its reader may see should have brought records."""
+    return min(remaining, data.max_bytes) > 0 and read.diverging_epoch is None

@@ -16,14 +16,11 @@ from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
-    DiskFull,
     FencedLeaderEpoch,
-    InvalidProducerEpoch,
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
     KafkaStorageError,
-    OutOfOrderSequenceNumber,
     StaleControllerEpoch,
     UnknownTopicOrPartition,
 )
@@ -44,6 +41,7 @@ from kcore.replica.disk_full_refusals import DiskFullRefusals
 from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
 from kcore.replica.fetcher.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
 from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.local_appends import Buffer, LocalAppends
 from kcore.replica.local_reads import LocalReads
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Buffer = bytes | bytearray | memoryview
 #: Called with the partitions that this broker leads from now on, and with those that it follows.
 LeadershipCallback = Callable[[Sequence[Partition], Sequence[Partition]], None]
 
@@ -116,6 +113,7 @@ class ReplicaManager:
         self.meters = ReplicaMeters()
         #: Appends that this broker refused as a leader because its disk is full.
         self.disk_full_refusals = DiskFullRefusals(time, self.hosted_partitions)
+        self._local_appends = LocalAppends(self.hosted_partitions, self.meters, self.disk_full_refusals)
         self.damage_checks = DamageChecks(scheduler, time, self._give_up)
         #: Moves of logs between the data directories, and what these hold.
         self.log_dir_moves = ReplicaAlterLogDirsManager(
@@ -544,30 +542,17 @@ class ReplicaManager:
             refused = InvalidRequiredAcks(f"acks={required_acks}")
             response_callback({tp: ProducePartitionStatus(refused) for tp in entries})
             return
-        statuses: dict[TopicPartition, ProducePartitionStatus] = {}
-        pending: list[TopicPartition] = []
-        appended: list[TopicPartition] = []
-        advanced: list[TopicPartition] = []
+        result = self._local_appends.append(required_acks, internal_topics_allowed, origin, entries)
+        pending, advanced = result.pending, result.advanced
         try:
-            for topic_partition, records in entries.items():
-                statuses[topic_partition] = self._append_to_local_log(
-                    topic_partition,
-                    records,
-                    required_acks,
-                    internal_topics_allowed,
-                    origin,
-                    pending,
-                    appended,
-                    advanced,
-                )
             if not pending:
-                response_callback(statuses)
+                response_callback(result.statuses)
         finally:
             # After the answer, so that the producer does not wait for the reads of requests that are completed here.
             check_produce = self.delayed_produce_purgatory.check_and_complete
             check_fetch = self.delayed_fetch_purgatory.check_and_complete
             if self.delayed_log_end_fetch_purgatory.watchers:
-                for topic_partition in (*appended, *advanced):
+                for topic_partition in (*result.appended, *advanced):
                     self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
             for topic_partition in advanced:
                 check_produce(topic_partition)
@@ -575,54 +560,9 @@ class ReplicaManager:
         if pending:
             # After the answers to the followers that waited for records: their next fetches are what ends this wait.
             operation = DelayedProduce(
-                timeout_ms, statuses, pending, self.hosted_partitions, self.meters, response_callback
+                timeout_ms, result.statuses, pending, self.hosted_partitions, self.meters, response_callback
             )
             self.delayed_produce_purgatory.watch(operation, list(pending))
-
-    def _append_to_local_log(
-        self,
-        topic_partition: TopicPartition,
-        records: Buffer,
-        required_acks: int,
-        internal_topics_allowed: bool,
-        origin: AppendOrigin,
-        pending: list[TopicPartition],
-        appended: list[TopicPartition],
-        advanced: list[TopicPartition],
-    ) -> ProducePartitionStatus:
-        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `advanced` that the
-        high watermark has risen too, else in `appended` that the log has grown (PART-10)."""
-        partition = None
-        try:
-            if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
-                raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
-            hosted = self.hosted_partitions.get(topic_partition)
-            partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
-            info, rose = partition.append_records_to_leader(records, required_acks, origin)
-            partition.meters.produced(info.record_count, info.valid_bytes)
-            if info.converted_count:
-                self.meters.produce_converted(partition.meters, info.converted_count, info.conversion_ns)
-            (advanced if rose else appended).append(topic_partition)
-            required_offset = info.last_offset + 1
-            if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset):
-                pending.append(topic_partition)
-            return ProducePartitionStatus(
-                None, info.first_offset, info.log_append_time, info.log_start_offset, required_offset=required_offset
-            )
-        except Exception as error:
-            failure = api_error(error, "append", topic_partition)
-            if isinstance(failure, (InvalidProducerEpoch, OutOfOrderSequenceNumber)):
-                logger.info("%s", failure)  # the client may send the records again under another epoch
-            self.meters.produce_refused(topic_partition.topic, failure, len(records))
-            if isinstance(failure, DiskFull) and partition is not None:
-                self.disk_full_refusals.note(partition)
-            record_errors = getattr(error, "record_errors", None)
-            if record_errors is None:
-                return ProducePartitionStatus(failure)
-            log_start_offset = partition.log.log_start_offset if partition is not None else -1
-            return ProducePartitionStatus(
-                failure, log_start_offset=log_start_offset, record_errors=record_errors, error_message=str(error)
-            )
 
     # -- fetch -------------------------------------------------------------------------------------------------------
 
@@ -637,24 +577,22 @@ class ReplicaManager:
         what waits for that is answered here too.  run: runs what a fetch that waited does when it completes; None: the
         thread of the append that it waited for, or the timer's, does it.
         """
-        advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
-        results, fetched, readable_bytes, answers_now = self.local_reads.read(
-            params, fetch_infos, fetch_time_ms, advanced
-        )
-        if params.max_wait_ms <= 0 or answers_now or readable_bytes >= params.min_bytes or not fetch_infos:
+        result = self.local_reads.read(params, fetch_infos, fetch_time_ms)
+        advanced, readable_bytes = result.advanced, result.readable_bytes
+        if params.max_wait_ms <= 0 or result.is_final or readable_bytes >= params.min_bytes or not fetch_infos:
             try:
-                response_callback(results)
+                response_callback(result.answers)
             finally:
                 for topic_partition in advanced:
                     self.complete_waiting(topic_partition)
             return
         if readable_bytes:
-            self.meters.not_sent(results, params.replica_id)
+            self.meters.not_sent(result.answers, params.replica_id)
         # Nothing new for this follower: what waits for its fetch goes first.
         for topic_partition in advanced:
             self.complete_waiting(topic_partition)
-        start_offsets = [data.fetch_offset_metadata for data in fetched]
+        start_offsets = [data.fetch_offset_metadata for data in result.fetched]
         operation = DelayedFetch(params, fetch_infos, start_offsets, self.local_reads, response_callback, run)
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
         purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
@@ -664,12 +602,11 @@ class ReplicaManager:
         self, params: FetchParams, fetch_infos: FetchInfos
     ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
         """The same without any waiting: the answer comes back."""
-        advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
-        results = self.local_reads.read(params, fetch_infos, fetch_time_ms, advanced)[0]
-        for topic_partition in advanced:
+        result = self.local_reads.read(params, fetch_infos, fetch_time_ms)
+        for topic_partition in result.advanced:
             self.complete_waiting(topic_partition)
-        return results
+        return result.answers
 
     # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
 

@@ -272,18 +272,18 @@ def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
     """A fetch of an old epoch comes late, with an offset that the follower has truncated since."""
     read = LocalReads.read
 
-    def moved_by_a_failed_read(self, params, fetch_infos, fetch_time_ms, advanced):
-        answer = read(self, params, fetch_infos, fetch_time_ms, advanced)
+    def moved_by_a_failed_read(self, params, fetch_infos, fetch_time_ms):
+        result = read(self, params, fetch_infos, fetch_time_ms)
         requested = dict(fetch_infos)
-        for tp, result in answer[0]:
+        for tp, answer in result.answers:
             hosted = self.hosted_partitions.get(tp)
-            if fetch_time_ms is not None and result.error is not None and hosted is not None and hosted.is_leader:
+            if fetch_time_ms is not None and answer.error is not None and hosted is not None and hosted.is_leader:
                 metadata = LogOffsetMetadata(requested[tp].fetch_offset)
                 seen = LogReadInfo(FetchDataInfo(metadata, EMPTY), 0, 0, hosted.log.log_end_offset, 0)
                 replica = hosted.follower_replica(params.replica_id)
                 if hosted.update_follower_fetch_state(replica, seen, 0, fetch_time_ms):
-                    advanced.append(tp)
-        return answer
+                    result.advanced.append(tp)
+        return result
 
     history = scenario(
         Settings(),

@@ -239,7 +239,7 @@ def test_APP_17_an_unforeseen_error_becomes_unknown_server_error_and_is_logged(l
 
 
 def test_a_refused_sequence_is_in_the_log_with_the_one_that_was_expected(leader, caplog):
-    caplog.set_level("INFO", "kcore.replica.replica_manager")
+    caplog.set_level("INFO", "kcore.replica.local_appends")
     answer = leader.produce(batch(producer_id=7, producer_epoch=0, base_sequence=0))
     assert answer.result[TP].error is None
     answer = leader.produce(batch(producer_id=7, producer_epoch=0, base_sequence=5))
