@@ -25,7 +25,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.log.damage import Damage
-from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, TimestampAndOffset
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.api_errors import api_error
@@ -608,32 +608,7 @@ class ReplicaManager:
             self.complete_waiting(topic_partition)
         return result.answers
 
-    # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
-
-    def fetch_offset_for_timestamp(
-        self,
-        topic_partition: TopicPartition,
-        timestamp: int,
-        isolation: FetchIsolation,
-        current_leader_epoch: int = NO_EPOCH,
-    ) -> TimestampAndOffset | None:
-        """Partition.fetch_offset_for_timestamp of a hosted partition; raises also what the lookup of it raises."""
-        partition = self.get_partition_or_exception(topic_partition)
-        return partition.fetch_offset_for_timestamp(timestamp, isolation, current_leader_epoch)
-
-    def legacy_fetch_offsets_for_timestamp(
-        self, topic_partition: TopicPartition, timestamp: int, max_num_offsets: int, isolation: FetchIsolation
-    ) -> list[int]:
-        """Partition.legacy_fetch_offsets_for_timestamp of a hosted partition; raises also what the lookup raises."""
-        partition = self.get_partition_or_exception(topic_partition)
-        return partition.legacy_fetch_offsets_for_timestamp(timestamp, max_num_offsets, isolation)
-
-    def last_offset_for_leader_epoch(
-        self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
-    ) -> tuple[int, int]:
-        """(epoch, end offset) as Partition.last_offset_for_leader_epoch; raises also what the lookup raises."""
-        partition = self.get_partition_or_exception(topic_partition)
-        return partition.last_offset_for_leader_epoch(leader_epoch, current_leader_epoch)
+    # -- DeleteRecords -----------------------------------------------------------------------------------------------
 
     def delete_records(
         self,
@@ -654,7 +629,7 @@ class ReplicaManager:
                 partition = self.get_partition_or_exception(topic_partition)
                 required_offset = partition.delete_records_on_leader(offset)
                 self.complete_waiting(topic_partition)
-                low_watermark = self.low_watermark(topic_partition)
+                low_watermark = partition.low_watermark()
                 results[topic_partition] = DeleteRecordsResult(None, low_watermark, required_offset)
                 if low_watermark < required_offset:
                     pending.append(topic_partition)
@@ -667,10 +642,6 @@ class ReplicaManager:
             timeout_ms, results, pending, self.hosted_partitions, self.meters, response_callback
         )
         self.delayed_delete_records_purgatory.watch(operation, list(pending))
-
-    def low_watermark(self, topic_partition: TopicPartition) -> int:
-        """Partition.low_watermark over the live brokers; raises also what the lookup of it raises."""
-        return self.get_partition_or_exception(topic_partition).low_watermark()
 
     # -- checkpoint and shutdown -------------------------------------------------------------------------------------
 

@@ -292,9 +292,8 @@ class Consumer:
             earliest = None
             if isinstance(result.error, OffsetOutOfRange):
                 try:
-                    record = node.replica_manager.fetch_offset_for_timestamp(
-                        tp, EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch
-                    )
+                    hosted = node.replica_manager.get_partition_or_exception(tp)
+                    record = hosted.fetch_offset_for_timestamp(EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch)
                     earliest = None if record is None else record.offset
                 except ApiError:
                     pass  # it does not lead any more

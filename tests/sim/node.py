@@ -443,16 +443,16 @@ class Node:
 
     def epoch_end(self, tp: TopicPartition, current_leader_epoch: int, leader_epoch: int) -> EpochEndOffset:
         try:
-            end = self.replica_manager.last_offset_for_leader_epoch(tp, leader_epoch, current_leader_epoch)
+            hosted = self.replica_manager.get_partition_or_exception(tp)
+            end = hosted.last_offset_for_leader_epoch(leader_epoch, current_leader_epoch)
             return EpochEndOffset(*end)
         except KafkaError as error:
             return EpochEndOffset(error=_api_error(error))
 
     def _list_offset(self, tp: TopicPartition, current_leader_epoch: int, timestamp: int) -> ListedOffset:
         try:
-            offset = self.replica_manager.fetch_offset_for_timestamp(
-                tp, timestamp, FetchIsolation.LOG_END, current_leader_epoch
-            )
+            hosted = self.replica_manager.get_partition_or_exception(tp)
+            offset = hosted.fetch_offset_for_timestamp(timestamp, FetchIsolation.LOG_END, current_leader_epoch)
             return ListedOffset(-1 if offset is None else offset.offset)
         except KafkaError as error:
             return ListedOffset(error=_api_error(error))

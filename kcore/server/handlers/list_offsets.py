@@ -108,8 +108,9 @@ class Handler:
             if not self._cache.contains(topic_partition):
                 raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
             if version == 0:
-                offsets = self._replica_manager.legacy_fetch_offsets_for_timestamp(
-                    topic_partition, partition.timestamp, partition.max_num_offsets, isolation
+                hosted = self._replica_manager.get_partition_or_exception(topic_partition)
+                offsets = hosted.legacy_fetch_offsets_for_timestamp(
+                    partition.timestamp, partition.max_num_offsets, isolation
                 )
                 return ListOffsetsPartitionResponse(partition_index=number, old_style_offsets=offsets)
             timestamp = partition.timestamp
@@ -118,9 +119,8 @@ class Handler:
             if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
                 record = None  # there is no tiered storage
             else:
-                record = self._replica_manager.fetch_offset_for_timestamp(
-                    topic_partition, timestamp, isolation, partition.current_leader_epoch
-                )
+                hosted = self._replica_manager.get_partition_or_exception(topic_partition)
+                record = hosted.fetch_offset_for_timestamp(timestamp, isolation, partition.current_leader_epoch)
         except OffsetNotAvailable:
             # Older clients know the other code, and try again too (KIP-207).
             return _error(number, OffsetNotAvailable.code if version >= 5 else LeaderNotAvailable.code)

@@ -55,8 +55,9 @@ class Handler:
         try:
             if not self._cache.contains(topic_partition):
                 raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
-            epoch, end_offset = self._replica_manager.last_offset_for_leader_epoch(
-                topic_partition, partition.leader_epoch, partition.current_leader_epoch
+            hosted = self._replica_manager.get_partition_or_exception(topic_partition)
+            epoch, end_offset = hosted.last_offset_for_leader_epoch(
+                partition.leader_epoch, partition.current_leader_epoch
             )
         except ApiError as error:
             return EpochEndOffset(partition=partition.partition, error_code=code_of(error))

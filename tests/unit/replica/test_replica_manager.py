@@ -590,17 +590,15 @@ def test_offsets_by_time_are_below_the_end_that_the_reader_may_read(leader):
     leader.produce(batch(b"plain"))
     transaction = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     leader.produce(batch(b"open", **transaction))
-    lookup = leader.replica_manager.fetch_offset_for_timestamp
-    assert lookup(TP, -1, FetchIsolation.HIGH_WATERMARK) == (-1, 2, 0)
-    assert lookup(TP, -1, FetchIsolation.TXN_COMMITTED) == (-1, 1, 0)
-    assert lookup(TP, -1, FetchIsolation.LOG_END) == (-1, 2, 0)
-    assert lookup(TP, -2, FetchIsolation.HIGH_WATERMARK)[:2] == (-1, 0)
-    assert lookup(TP, 0, FetchIsolation.HIGH_WATERMARK) == (1_700_000_000_000, 0, 0)
-    assert lookup(TP, 1_700_000_000_001, FetchIsolation.HIGH_WATERMARK) is None
-    with pytest.raises(errors.UnknownTopicOrPartition):
-        lookup(UNKNOWN, -1, FetchIsolation.HIGH_WATERMARK)
+    lookup = leader.replica_manager.get_partition(TP).fetch_offset_for_timestamp
+    assert lookup(-1, FetchIsolation.HIGH_WATERMARK) == (-1, 2, 0)
+    assert lookup(-1, FetchIsolation.TXN_COMMITTED) == (-1, 1, 0)
+    assert lookup(-1, FetchIsolation.LOG_END) == (-1, 2, 0)
+    assert lookup(-2, FetchIsolation.HIGH_WATERMARK)[:2] == (-1, 0)
+    assert lookup(0, FetchIsolation.HIGH_WATERMARK) == (1_700_000_000_000, 0, 0)
+    assert lookup(1_700_000_000_001, FetchIsolation.HIGH_WATERMARK) is None
     with pytest.raises(errors.UnknownLeaderEpoch):
-        lookup(TP, -1, FetchIsolation.HIGH_WATERMARK, 1)
+        lookup(-1, FetchIsolation.HIGH_WATERMARK, 1)
 
 
 def test_PART_24_the_end_offset_of_an_epoch_is_where_the_next_one_starts(node):
@@ -608,12 +606,12 @@ def test_PART_24_the_end_offset_of_an_epoch_is_where_the_next_one_starts(node):
     node.produce(batch(b"a", b"b"))
     node.lead(epoch=5)
     node.produce(batch(b"c"))
-    lookup = node.replica_manager.last_offset_for_leader_epoch
-    assert lookup(TP, 2) == (2, 2)
-    assert lookup(TP, 4) == (2, 2)
-    assert lookup(TP, 5) == (5, 3)
+    lookup = node.replica_manager.get_partition(TP).last_offset_for_leader_epoch
+    assert lookup(2) == (2, 2)
+    assert lookup(4) == (2, 2)
+    assert lookup(5) == (5, 3)
     with pytest.raises(errors.FencedLeaderEpoch):
-        lookup(TP, 2, 4)
+        lookup(2, 4)
 
 
 # -- DeleteRecords
