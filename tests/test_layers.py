@@ -167,7 +167,6 @@ def test_every_folder_of_these_rooms_has_a_row_and_few_files(room):
 
 #: Circles of files inside a room that are still there.
 KNOWN_CIRCLES = {
-    "log": [{"log_columns", "log_dir", "log_iteration", "unified_log"}],
     "record": [{"arrow", "columns"}],
     "server": [
         {"broker", "monitor_socket"},
@@ -216,7 +215,7 @@ def test_a_circle_is_seen_without_what_only_leads_to_it():
 
 
 def test_an_import_for_a_type_only_counts():
-    assert "log_dir" in imports_inside("log")["unified_log"]
+    assert "log_hot_path" in imports_inside("log")["log_dir"]
     assert "isr" in imports_inside("replica")["partition"]  # from kcore.replica import isr as isr_rules
 
 

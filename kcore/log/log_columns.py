@@ -14,11 +14,11 @@ from kcore.record.record_columns import ColumnsReader, columns_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kcore.log.unified_log import UnifiedLog
+    from kcore.log.log_hot_path import LogHotPath
 
 
 def iterate_columns(
-    log: UnifiedLog,
+    log: LogHotPath,
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
@@ -47,7 +47,7 @@ def iterate_columns(
 
 
 def _chunks(
-    log: UnifiedLog,
+    log: LogHotPath,
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
@@ -62,7 +62,7 @@ def _chunks(
     try:
         aborted = log.local.aborted_between(offset, end) if committed else ()
     except OSError as error:
-        raise log._storage_failed("read", error) from error
+        raise log.storage_failed("read", error) from error
     reader = ColumnsReader(columns, start_offset=offset, end_offset=end, aborted=aborted)
     while offset < end:
         segment = log.segments.floor(offset)
@@ -80,7 +80,7 @@ def _chunks(
                 raise
             continue  # replaced or deleted meanwhile
         except OSError as error:
-            raise log._storage_failed("read", error) from error
+            raise log.storage_failed("read", error) from error
         if chunk is not None:
             offset = reader.previous + 1
             if len(chunk):
@@ -92,7 +92,7 @@ def _chunks(
 
 
 def iterate_arrow(
-    log: UnifiedLog,
+    log: LogHotPath,
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
@@ -111,7 +111,7 @@ def iterate_arrow(
 
 
 def arrow_table(
-    log: UnifiedLog,
+    log: LogHotPath,
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,

@@ -29,7 +29,7 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
 
 if TYPE_CHECKING:
-    from kcore.log.unified_log import UnifiedLog
+    from kcore.log.log_hot_path import LogHotPath
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ class LogDir:
                 if topic_partition in offsets:
                     kept[topic_partition] = offsets[topic_partition]
 
-    def write_clean_shutdown(self, logs: Collection[UnifiedLog], broker_epoch: int) -> None:
+    def write_clean_shutdown(self, logs: Collection[LogHotPath], broker_epoch: int) -> None:
         """After all logs were closed in order: the last checkpoints, and the marker that no recovery is needed.
 
         No marker if a log that could not be loaded may need a recovery.  Raises OSError.
@@ -177,13 +177,13 @@ class LogDir:
     # The checkpoint_ functions take a callable, and call it with the lock held: otherwise a log of the list could be
     # deleted before the file is written, and a new log of the same name would get its offsets.
 
-    def checkpoint_recovery_points(self, logs: Callable[[], Iterable[UnifiedLog]]) -> None:
+    def checkpoint_recovery_points(self, logs: Callable[[], Iterable[LogHotPath]]) -> None:
         """logs: returns all logs in the directory.  A failure takes it offline; a full disk is logged, as below."""
         with self._checkpoint_lock:
             points = {log.topic_partition: log.recovery_point for log in logs()}
             self._try_to_write(self.recovery_points, self._not_loaded.recovery_points | points)
 
-    def checkpoint_log_starts(self, logs: Callable[[], Iterable[UnifiedLog]]) -> None:
+    def checkpoint_log_starts(self, logs: Callable[[], Iterable[LogHotPath]]) -> None:
         with self._checkpoint_lock:
             starts = [(log, log.log_start_offset) for log in logs()]
             worth_keeping = _log_starts_worth_keeping(log for log, _ in starts)
@@ -195,7 +195,7 @@ class LogDir:
         with self._checkpoint_lock:
             self._try_to_write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks())
 
-    def lower_offsets(self, log: UnifiedLog) -> None:
+    def lower_offsets(self, log: LogHotPath) -> None:
         """After a truncation: no checkpoint says more than the log's recovery point and log start (TRUNC-10).
 
         Returns when that is on disk.  Raises OSError.
@@ -308,7 +308,7 @@ class LogDir:
             )
 
 
-def _log_starts_worth_keeping(logs: Iterable[UnifiedLog]) -> dict[TopicPartition, int]:
+def _log_starts_worth_keeping(logs: Iterable[LogHotPath]) -> dict[TopicPartition, int]:
     """Only those above the offset that the first segment's name has."""
     result = {}
     for log in logs:

@@ -1,7 +1,11 @@
 """LogHotPath: the appends and reads of UnifiedLog, and the state that they read and write."""
 
+from typing import Literal
+
 from kcore.common.reentrant_lock import ReentrantLock
 from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaStorageError
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
 from kcore.log.log_config import LogConfig
@@ -117,6 +121,12 @@ class LogHotPath:
     def maybe_increment_high_watermark_to_log_end(self) -> bool: ...
     @property
     def high_watermark_metadata(self) -> LogOffsetMetadata: ...  # with segment and position
+    # What UnifiedLog has, for the files below it that take a log.
+    topic_partition: TopicPartition
+    mode: Literal["a", "r"]
+    @property
+    def last_stable_offset(self) -> int: ...
+    def storage_failed(self, what: str, error: OSError, *, is_fatal: bool = ...) -> KafkaStorageError: ...
     def _update_log_end_offset_metadata(self, metadata: LogOffsetMetadata) -> None: ...
     def _update_high_watermark_metadata(self, metadata: LogOffsetMetadata) -> None: ...
     def append_as_leader(

@@ -240,7 +240,7 @@ cdef class LogHotPath:
         """The same; and raise ReadOnlyLog if the mode is "r"."""
         raise NotImplementedError
 
-    def _storage_failed(self, what, error, *, is_fatal=False):
+    def storage_failed(self, what, error, *, is_fatal=False):
         """Take the log offline, unless the error can pass; the KafkaStorageError to raise."""
         raise NotImplementedError
 
@@ -616,7 +616,7 @@ cdef class LogHotPath:
             if append.last_offset + 1 - self.recovery_point >= self.append_settings.flush_messages:
                 self.flush()
         except OSError as error:
-            raise self._storage_failed("append to", error) from error
+            raise self.storage_failed("append to", error) from error
         return self.append_info(append)
 
     cdef LogAppendInfo append_info(self, const Append *append):
@@ -901,7 +901,7 @@ cdef class LogHotPath:
                     )
                 segment = self.segments.higher(segment.base_offset)
         except OSError as error:
-            raise self._storage_failed("read", error) from error
+            raise self.storage_failed("read", error) from error
         # The offset is in range, but compaction has removed every record from it to the limit.
         return new_fetch(limit, EMPTY, False, aborted_transactions)
 

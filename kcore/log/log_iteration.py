@@ -16,7 +16,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 
 if TYPE_CHECKING:
-    from kcore.log.unified_log import UnifiedLog
+    from kcore.log.log_hot_path import LogHotPath
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def stops_at_damage(on_error: OnError) -> bool:
 
 
 def iterate_batches(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
+    log: LogHotPath, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
 ) -> Iterator[RecordBatch]:
     """See UnifiedLog.batches().  stops: the iteration ends at damage."""
     offset = log.log_start_offset if start_offset is None else start_offset
@@ -62,7 +62,7 @@ def iterate_batches(
         end_or_raise(log, error, offset, stops)
 
 
-def end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: bool) -> None:
+def end_or_raise(log: LogHotPath, error: CorruptMessage, offset: int, stops: bool) -> None:
     """End an iteration that has returned everything below `offset`, or raise the error and say what can be done."""
     if stops:
         logger.warning("%s: the iteration ends before offset %d: %s", log.topic_partition, offset, error)
@@ -83,7 +83,7 @@ def end_or_raise(log: UnifiedLog, error: CorruptMessage, offset: int, stops: boo
 
 
 def batches_before_damage(
-    log: UnifiedLog, offset: int, end_offset: int | None, committed: bool, max_bytes: int
+    log: LogHotPath, offset: int, end_offset: int | None, committed: bool, max_bytes: int
 ) -> list[RecordBatch]:
     """Those from offset on whose records can be read; nothing if no damage comes within max_bytes."""
     sound = []
@@ -102,7 +102,7 @@ def batches_before_damage(
 
 
 def _batches(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool
+    log: LogHotPath, start_offset: int | None, end_offset: int | None, committed: bool
 ) -> Iterator[RecordBatch]:
     limit = log.last_stable_offset if committed else log.log_end_offset
     end = limit if end_offset is None else min(end_offset, limit)
@@ -122,7 +122,7 @@ def _batches(
             bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
             chunk, damage = _valid_part(info.records)
         except OSError as error:
-            raise log._storage_failed("read", error) from error
+            raise log.storage_failed("read", error) from error
         if not chunk:
             return  # cut off while we were reading
         aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
@@ -179,7 +179,7 @@ def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tupl
     yield batch, bound
 
 
-def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
+def check_nothing_lost(log: LogHotPath, offset: int, found_at: int) -> None:
     """Check that the offsets between offset and found_at, which a read skipped, are a gap left by compaction.
 
     A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;
@@ -200,7 +200,7 @@ def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
 
 
 def iterate_records(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
+    log: LogHotPath, start_offset: int | None, end_offset: int | None, committed: bool, stops: bool = False
 ) -> Iterator[Record]:
     """See UnifiedLog.records().  stops: the iteration ends at damage."""
     first = log.log_start_offset if start_offset is None else start_offset

@@ -238,7 +238,7 @@ class UnifiedLog(LogHotPath):
             try:
                 self.leader_epoch_cache.assign(epoch, start_offset, write=self._sole_replica)
             except OSError as error:
-                raise self._storage_failed("write the leader epochs of", error) from error
+                raise self.storage_failed("write the leader epochs of", error) from error
 
     @property
     def max_producer_id(self) -> int:
@@ -262,7 +262,7 @@ class UnifiedLog(LogHotPath):
                 is_new = self._directory_may_be_new and self.log_end_offset == 0
                 partition_metadata.write_topic_id(self.directory, topic_id, sync=not is_new)
             except OSError as error:
-                raise self._storage_failed("write partition.metadata of", error) from error
+                raise self.storage_failed("write partition.metadata of", error) from error
             self.topic_id = topic_id
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
@@ -304,7 +304,7 @@ class UnifiedLog(LogHotPath):
                 else:
                     self._set_log_start_offset(offset)
             except OSError as error:
-                raise self._storage_failed("delete records of", error) from error
+                raise self.storage_failed("delete records of", error) from error
             return True
 
     def _set_log_start_offset(self, offset: int) -> None:
@@ -319,7 +319,7 @@ class UnifiedLog(LogHotPath):
         try:
             return self.local.position_of(offset, self.log_end_offset_metadata)
         except OSError as error:
-            raise self._storage_failed("read", error) from error
+            raise self.storage_failed("read", error) from error
 
     # -- append: the rare cases ------------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class UnifiedLog(LogHotPath):
             try:
                 return self._roll(expected_next_offset or 0)
             except OSError as error:
-                raise self._storage_failed("roll", error) from error
+                raise self.storage_failed("roll", error) from error
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
         base_offset = max(expected_next_offset, self.log_end_offset)
@@ -425,7 +425,7 @@ class UnifiedLog(LogHotPath):
                 segment = self.local.new_segment(base_offset)
             except OSError as error:
                 if not self.local.remove_half_made(base_offset):
-                    raise self._storage_failed("roll", error, is_fatal=True) from error
+                    raise self.storage_failed("roll", error, is_fatal=True) from error
                 raise
             self.segments.add(segment)
         # The log end is now at the start of the new segment.
@@ -472,7 +472,7 @@ class UnifiedLog(LogHotPath):
                 are_repaired = self.mode != "r"
                 return first_record_since(self.segments, timestamp, self.log_start_offset, are_repaired=are_repaired)
         except OSError as error:
-            raise self._storage_failed("search", error) from error
+            raise self.storage_failed("search", error) from error
         return None
 
     def legacy_fetch_offsets_before(self, timestamp: int, max_num_offsets: int) -> list[int]:
@@ -489,7 +489,7 @@ class UnifiedLog(LogHotPath):
                 segments, timestamp, max_num_offsets, self.log_start_offset, self.log_end_offset
             )
         except OSError as error:
-            raise self._storage_failed("search", error) from error
+            raise self.storage_failed("search", error) from error
 
     def batches(
         self,
@@ -588,13 +588,13 @@ class UnifiedLog(LogHotPath):
             if self._was_closed_meanwhile():
                 return
             # Fatal for a full disk too: the next fsync does not write again what this one could not write.
-            raise self._storage_failed("flush", error, is_fatal=True) from error
+            raise self.storage_failed("flush", error, is_fatal=True) from error
         try:
             self.leader_epoch_cache.flush()
         except OSError as error:
             if self._was_closed_meanwhile():
                 return
-            raise self._storage_failed("write the leader epochs of", error) from error
+            raise self.storage_failed("write the leader epochs of", error) from error
         self.flush_times.end(begin)
         with self.lock:
             # After a truncation, records below the target may have been appended that were not synced.
@@ -655,7 +655,7 @@ class UnifiedLog(LogHotPath):
                     sync_path(self.directory)
                 return True
             except OSError as error:
-                raise self._storage_failed("truncate", error, is_fatal=True) from error
+                raise self.storage_failed("truncate", error, is_fatal=True) from error
 
     def mark_lost_records(self, first_offset: int) -> None:
         """Leave a mark that records from first_offset on are lost; durable when it returns.  A mark at a lower offset
@@ -668,7 +668,7 @@ class UnifiedLog(LogHotPath):
             try:
                 write_mark(self.directory, first_offset)
             except OSError as error:
-                raise self._storage_failed("mark", error) from error
+                raise self.storage_failed("mark", error) from error
             self.lost_records = LostRecords(first_offset)
 
     def cut_lost_records(self) -> None:
@@ -688,7 +688,7 @@ class UnifiedLog(LogHotPath):
                 try:
                     first_offset = self._cut_damage_at(first_offset)
                 except OSError as error:
-                    raise self._storage_failed("recover", error, is_fatal=True) from error
+                    raise self.storage_failed("recover", error, is_fatal=True) from error
                 self.truncate_to(first_offset)
             self.lost_records = replace(lost, first_offset=first_offset, is_cut=True)
 
@@ -719,7 +719,7 @@ class UnifiedLog(LogHotPath):
             try:
                 remove_mark(self.directory)
             except OSError as error:
-                raise self._storage_failed("remove the mark of", error) from error
+                raise self.storage_failed("remove the mark of", error) from error
             self.lost_records = None
 
     def _ends_below(self, log_start_offset: int) -> bool:
@@ -749,7 +749,7 @@ class UnifiedLog(LogHotPath):
             try:
                 self._truncate_fully(new_offset, log_start_offset)
             except OSError as error:
-                raise self._storage_failed("truncate", error, is_fatal=True) from error
+                raise self.storage_failed("truncate", error, is_fatal=True) from error
 
     def _truncate_fully(self, new_offset: int, log_start_offset: int | None = None) -> None:
         self.local.remove_segments(list(reversed(list(self.segments))), new_active_at=new_offset)
@@ -793,7 +793,7 @@ class UnifiedLog(LogHotPath):
             try:
                 deleted = self._delete_old_segments()
             except OSError as error:
-                raise self._storage_failed("delete old segments of", error) from error
+                raise self.storage_failed("delete old segments of", error) from error
             has_risen = self.log_start_offset > log_start_offset
         if has_risen:
             self.on_log_start_raised()
@@ -827,7 +827,7 @@ class UnifiedLog(LogHotPath):
             for segment in expired:
                 self.producer_state_manager.delete_snapshot(segment.base_offset)
         except OSError as error:
-            raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
+            raise self.storage_failed("delete old segments of", error, is_fatal=True) from error
 
     def remove_expired_producers(self, now_ms: int) -> None:
         with self.lock:
@@ -855,11 +855,11 @@ class UnifiedLog(LogHotPath):
                         self.producer_state_manager.delete_snapshot(segment.base_offset)
             except OSError as error:
                 # Only the next start can finish or undo half a swap.
-                raise self._storage_failed("replace segments of", error, is_fatal=True) from error
+                raise self.storage_failed("replace segments of", error, is_fatal=True) from error
 
     def cleaning_failed(self, error: OSError) -> None:
         """The cleaner could not read or write a file of this log: takes the log offline, unless the disk is full."""
-        self._storage_failed("clean", error)
+        self.storage_failed("clean", error)
 
     def last_records_of_active_producers(self) -> dict[int, tuple[int | None, int]]:
         """producer id -> (offset of its last data record, None if it has only markers; its epoch)."""
@@ -897,7 +897,7 @@ class UnifiedLog(LogHotPath):
                     if not self.active_segment.is_untouched:
                         self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
             except OSError as error:
-                raise self._storage_failed("close", error) from error
+                raise self.storage_failed("close", error) from error
             finally:
                 self._close_files()
         if self._on_close is not None:
@@ -924,7 +924,7 @@ class UnifiedLog(LogHotPath):
             try:
                 self.local.rename(name, sync=sync)
             except OSError as error:
-                raise self._storage_failed("rename the directory of", error) from error
+                raise self.storage_failed("rename the directory of", error) from error
 
     def delete(self) -> None:
         """Close the log and remove its directory with everything in it.  Raises LogIsServed, KafkaStorageError."""
@@ -937,7 +937,7 @@ class UnifiedLog(LogHotPath):
             try:
                 self.local.delete()
             except OSError as error:
-                raise self._storage_failed("delete", error) from error
+                raise self.storage_failed("delete", error) from error
 
     def __enter__(self) -> UnifiedLog:
         return self
@@ -982,7 +982,7 @@ class UnifiedLog(LogHotPath):
                 f"{self._source}: a partition leads this log: only its broker closes, truncates or deletes it"
             )
 
-    def _storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
+    def storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
         """Take the log offline (LOG-29), unless the disk is only full.  Returns the exception to raise.
 
         is_fatal: the operation may be half done, so a full disk takes the log offline as well.
