@@ -168,10 +168,6 @@ def test_every_folder_of_these_rooms_has_a_row_and_few_files(room):
 #: Circles of files inside a room that are still there.
 KNOWN_CIRCLES = {
     "record": [{"arrow", "columns"}],
-    "server": [
-        {"broker", "monitor_socket"},
-        {"member.cluster_member", "requests.auth_helper", "requests.services", "topics.partition_admin"},
-    ],
 }
 
 

@@ -10,7 +10,7 @@ import selectors
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.client.monitor import FILE_NAME, MAX_QUESTION_BYTES, socket_address
 from kcore.common.shutdownable_thread import ShutdownableThread
@@ -18,7 +18,6 @@ from kcore.errors import KafkaError
 
 if TYPE_CHECKING:
     from kcore.replica.explain import FetchExplanation, IsrExplanation
-    from kcore.server.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +123,21 @@ def _first_line(connection: socket.socket) -> bytes:
     return line
 
 
-def start_monitor(broker: Broker, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
+class Monitored(Protocol):
+    """A broker."""
+
+    broker_id: int
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]: ...
+
+    @property
+    def explain_isr(self) -> Callable[..., IsrExplanation]: ...
+
+    @property
+    def explain_fetch(self) -> Callable[..., FetchExplanation]: ...
+
+
+def start_monitor(broker: Monitored, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
     """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too.
 
     ports: of its listeners, which tell the brokers of one process apart.

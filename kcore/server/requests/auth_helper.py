@@ -19,7 +19,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 
 if TYPE_CHECKING:
-    from kcore.server.requests.services import Handler
+    from kcore.server.requests.handler import Handler
 
 _ALLOWED = AuthorizationResult.ALLOWED
 

@@ -25,9 +25,10 @@ from kcore.protocol.messages import request_class
 from kcore.protocol.schema import Message
 from kcore.server.quotas.client_quota_manager import RequestTime
 from kcore.server.requests.auth_helper import PERMISSIONS, AuthorizedHandler
+from kcore.server.requests.handler import Handler
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
-from kcore.server.requests.services import Handler, Services
+from kcore.server.requests.services import Services
 
 logger = logging.getLogger(__name__)
 

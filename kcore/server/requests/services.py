@@ -1,10 +1,9 @@
-"""What every handler is and gets: the protocol Handler, and the parts of a broker that handlers call."""
+"""Services: the parts of a broker that handlers call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kcore.common.time import Time
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.producer_ids import ProducerIdManager
-    from kcore.protocol.schema import Message
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
@@ -22,27 +20,9 @@ if TYPE_CHECKING:
     from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
     from kcore.server.requests.auth_helper import AuthHelper
     from kcore.server.requests.fetch_session import FetchSessionCache
-    from kcore.server.requests.request_context import RequestContext
-    from kcore.server.requests.request_handler_pool import RequestHandlerPool, RunsOn
+    from kcore.server.requests.request_handler_pool import RequestHandlerPool
     from kcore.server.topics.admin_manager import AdminManager
     from kcore.server.topics.partition_admin import PartitionAdmin
-
-
-class Handler(Protocol):
-    """Each module of handlers/ has a class `Handler` like this."""
-
-    #: The thread that its requests run on: NETWORK_THREAD only if they never wait for a disk, the metadata store, a
-    #: lock that is held meanwhile, another broker or many partitions.  If that depends on the request's body, it is a
-    #: method, called on the thread that has decoded it.
-    runs_on: RunsOn | Callable[[RequestContext, Message], RunsOn]
-
-    def __init__(self, services: Services) -> None: ...
-
-    def handle(self, context: RequestContext, body: Message) -> None:
-        """Answer, now or later.  What it raises is answered with error_response()."""
-
-    def error_response(self, body: Message, error_code: int, version: int) -> Message | None:
-        """The response that says error_code wherever this API can; None to close the connection instead."""
 
 
 @dataclass(slots=True)
