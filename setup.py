@@ -101,7 +101,9 @@ class BuildExtensions(build_ext):
             print(f"[{self.done:2}/{len(self.extensions)}] {ext.name}", file=sys.stderr)
 
 
-if os.environ.get("KCORE_LINK_ONLY"):  # `make` has compiled in place; pip links the checkout into the environment
-    setup()
-else:
-    setup(libraries=[library], ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})
+# Python 3.14 imports this file again in each process that translates.
+if __name__ == "__main__":
+    if os.environ.get("KCORE_LINK_ONLY"):  # `make` has compiled in place; pip links the checkout into the environment
+        setup()
+    else:
+        setup(libraries=[library], ext_modules=extensions(), cmdclass={"build_ext": BuildExtensions})

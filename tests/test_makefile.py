@@ -33,6 +33,13 @@ def test_the_development_group_can_be_given_to_any_pip():
     assert {"cython", "numpy", "pytest", "pytest-xdist"} <= set(names)
 
 
+def test_setup_py_builds_nothing_where_it_is_only_imported():
+    # Python 3.14 starts the processes of a pool anew, and each imports the main module under this name.
+    code = "import runpy; runpy.run_path('setup.py', run_name='__mp_main__')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_make_run_starts_one_broker_and_with_brokers_a_cluster_in_another_directory():
     def command(*variables):
         done = subprocess.run(
