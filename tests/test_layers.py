@@ -256,3 +256,8 @@ def test_a_chain_through_a_room_is_seen(chain):
 
 def test_methods_and_parts_of_ones_own_are_no_chain():
     assert not list(reached_parts(ast.parse("broker.log('t').log_start_offset; self.log.read(); logger.log(1, 'x')")))
+
+
+def test_no_native_module_says_that_it_can_do_without_the_gil():
+    """docs/decisions/0023-free-threaded-python.md: one that says so must first be tried there."""
+    assert not [path for path in ROOT.rglob("*.py[xid]*") if "freethreading_compatible" in path.read_text()]

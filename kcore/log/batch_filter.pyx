@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """BatchFilter: what is left of a chunk of a compacted log, by the rules in csrc/batch_filter.h."""
 
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """LogValidator: what a leader checks in a producer's records, conversion to the topic's magic and codec, and the
 assignment of their offsets (VAL).
 

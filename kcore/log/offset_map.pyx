@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """OffsetMap: the cleaner's fixed-size table from a record's key to the latest offset it was seen at.
 
 csrc/offset_map.h says how it is made and why its hash is safe.  Source: SkimpyOffsetMap, Kafka 2.4-4.x.

@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """The batches of a replicated chunk or of a segment, producer by producer: the last batches of each, not every one.
 
 Producers are idempotent by default, so nearly every batch has a producer id.  A follower and a recovery meet thousands

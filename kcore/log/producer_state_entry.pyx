@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """ProducerStateEntry: what a log knows of one producer, and what most batches need of it, without an object of theirs.
 
 Source: ProducerStateEntry, Kafka 2.4-4.x; KIP-98.

@@ -1,4 +1,3 @@
-# cython: freethreading_compatible=True
 """The wire codec: executes a message's plan for one version against a bounded cursor or a growing buffer.
 
 A Layout knows where a class keeps its fields; a Plan is the flat list of the fields that one version has on the

@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """Columns as finished batches of magic 2."""
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize

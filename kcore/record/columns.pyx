@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """Columns of records: NumPy arrays with one entry a record, and byte strings as places in a buffer.
 
 kcore.record.record_columns makes them of batches, kcore.record.column_batches batches of them.  The kernels are in

@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """CRC-32C (Castagnoli) with run-time dispatch to the fastest kernel this CPU has."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

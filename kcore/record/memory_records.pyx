@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """One partition's record set in memory, walked once.
 
 Everything after the walk (validation, epoch cache, producer state, roll decision, index entries) reads

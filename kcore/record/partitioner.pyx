@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """Which partition a record goes to, as Kafka's Java producer decides by default, for whole columns."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE

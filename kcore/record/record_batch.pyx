@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """One batch: the header's fields, and its records on demand.  A message of magic 0 or 1 is a batch too.
 
 The formats are described in csrc/record_batch.h, csrc/record.h and csrc/legacy_record.h.  Objects here are read-only and may be shared by threads.

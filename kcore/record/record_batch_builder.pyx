@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """Build one batch, or messages of magic 0 or 1.
 
 Records are written as they will be in the batch, after room for the header; build() compresses them if

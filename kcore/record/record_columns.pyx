@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """Batches as columns, made without an object for any record.
 
 The kernels are in csrc/record_columns.h.  NumPy is imported at first use, by whoever asks for columns.

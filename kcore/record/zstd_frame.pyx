@@ -1,4 +1,3 @@
-# cython: freethreading_compatible = True
 """How much room a zstd frame needs, so that the library can unpack it in one go; see csrc/zstd_frame.h."""
 
 from cpython.bytearray cimport PyByteArray_FromStringAndSize
