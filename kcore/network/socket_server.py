@@ -233,8 +233,12 @@ class Processor(ShutdownableThread):
 
     def _on_readable(self, connection: Connection) -> None:
         server = self._server
-        may_begin = server.queued_max_bytes <= 0 or connection.mid_request or not connection.is_ready
-        if not may_begin and not server.may_begin_request():
+        if (
+            server.queued_max_bytes > 0
+            and connection.is_ready  # a handshake needs no memory
+            and not connection.mid_request
+            and not server.may_begin_request()
+        ):
             self._starved.add(connection)
             self._server.starved.add(self)
             self._set_interest(connection, 0)
