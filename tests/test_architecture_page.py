@@ -1,4 +1,5 @@
-"""docs/architecture.md names functions as `file:function`: each is there, and calls the one that its arrow leads to."""
+"""docs/architecture.md, flows/ and threads.md name functions as `file:function`: each is there, and calls the one that its
+arrow leads to."""
 
 import re
 from pathlib import Path
@@ -6,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "architecture.md"
+DOCS = ROOT / "docs"
+FLOWS = sorted((DOCS / "flows").glob("*.md"))
+PAGES = [DOCS / "architecture.md", *FLOWS, DOCS / "threads.md"]
 FUNCTION = r"`([\w/]+\.pyx?):([\w.]+)`"
 
 #: Arrows a → b where the code of a does not name b, and how a reaches it.
@@ -49,13 +52,14 @@ def arrows_of(text: str) -> list[tuple[str, str, str, str]]:
     return found
 
 
-NAMED = sorted(set(re.findall(FUNCTION, PAGE.read_text())))
-ARROWS = sorted(set(arrows_of(PAGE.read_text().partition("## The functions of each flow")[2].partition("\n## ")[0])))
+NAMED = sorted({name for page in PAGES for name in re.findall(FUNCTION, page.read_text())})
+#: Of the lists; the texts before them leave steps out.
+ARROWS = sorted({arrow for page in FLOWS for arrow in arrows_of(page.read_text().partition("## The functions, in order")[2])})
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
 def test_each_function_of_the_page_is_in_its_file(file, name):
-    assert code_of((ROOT / "kcore" / file).read_text(), name) is not None, f"{PAGE.name}: no {name} in kcore/{file}"
+    assert code_of((ROOT / "kcore" / file).read_text(), name) is not None, f"no {name} in kcore/{file}"
 
 
 @pytest.mark.parametrize(("file", "caller", "callee_file", "callee"), ARROWS)
@@ -67,11 +71,21 @@ def test_each_arrow_of_the_page_is_a_call(file, caller, callee_file, callee):
     assert is_called != is_indirect, (
         f"INDIRECT_CALLS: {caller} names {callee} now"
         if is_called
-        else f"{PAGE.name}: {caller} in kcore/{file} does not call {callee} of kcore/{callee_file}"
+        else f"{caller} in kcore/{file} does not call {callee} of kcore/{callee_file}"
     )
 
 
-def test_the_page_has_the_flows():
+def test_a_person_can_read_the_page():
+    assert len((DOCS / "architecture.md").read_text().splitlines()) <= 150
+
+
+def test_each_link_between_the_pages_leads_to_a_file():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_pages_have_the_flows():
     assert len(NAMED) > 60
     assert len(ARROWS) > 90
     assert INDIRECT_CALLS.keys() <= {(caller, callee) for _, caller, _, callee in ARROWS}

@@ -77,8 +77,6 @@ FILES_OF_THE_ROOM = {
     "replica.fetcher": {"fetch_params", "partition", "partition_state", "replica_quota"},
     "replica.moves": {"api_errors", "fetch_params", "hosted_partitions", "partition", "replica_quota"},
 }
-#: Single files of folders that may reach further, into a file.
-FOLDER_EXCEPTIONS: dict[str, set[str]] = {}
 #: Files in one folder, __init__.py not counted; handlers/ has one for each API.
 MAX_FILES = 20
 
@@ -149,11 +147,10 @@ def test_a_folder_of_a_room_imports_only_what_its_row_names(folder):
     }
     for path in sorted((ROOT / room / name).glob("*.py")):
         module = f"{folder}.{path.stem}"
-        reached = allowed | {f"{target}." for target in FOLDER_EXCEPTIONS.get(module, ())}
         for imported in imported_modules(path):
             target = imported.removeprefix("kcore.")
             if target.split(".")[0] == room:
-                assert f"{target}.".startswith(tuple(reached)), f"{module} may not import {imported}"
+                assert f"{target}.".startswith(tuple(allowed)), f"{module} may not import {imported}"
 
 
 @pytest.mark.parametrize("room", ["server", "replica"])
