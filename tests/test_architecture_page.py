@@ -54,7 +54,9 @@ def arrows_of(text: str) -> list[tuple[str, str, str, str]]:
 
 NAMED = sorted({name for page in PAGES for name in re.findall(FUNCTION, page.read_text())})
 #: Of the lists; the texts before them leave steps out.
-ARROWS = sorted({arrow for page in FLOWS for arrow in arrows_of(page.read_text().partition("## The functions, in order")[2])})
+ARROWS = sorted(
+    {arrow for page in FLOWS for arrow in arrows_of(page.read_text().partition("## The functions, in order")[2])}
+)
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)
