@@ -1,4 +1,4 @@
-"""docs/architecture.md, flows/ and threads.md name functions as `file:function`: each is there, and calls the one that its
+"""docs/architecture.md, flows/ and threads.md name functions as `file:function`: each is there, and calls what its
 arrow leads to."""
 
 import re

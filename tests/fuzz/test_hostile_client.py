@@ -14,7 +14,8 @@ from kcore.protocol.messages import request_class
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 
 @pytest.fixture(scope="module")

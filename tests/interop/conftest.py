@@ -1,7 +1,6 @@
 """A broker for real clients, and what every client test needs."""
 
 import shutil
-import time
 import uuid
 
 import pytest
@@ -37,11 +36,3 @@ def golden_broker(tmp_path_factory):
     shutil.copytree(golden_data.data_dir(), data)
     with kcore.Broker(data) as broker:
         yield broker
-
-
-def eventually(condition, what, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not (result := condition()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-    return result

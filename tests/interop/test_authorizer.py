@@ -10,6 +10,7 @@ from kcore.errors import GroupAuthorizationFailed, TopicAuthorizationFailed
 from kcore.protocol.api_keys import ApiKey
 from kcore.security.acl import AclBinding, AclBindingFilter, AclOperation, PatternType, ResourceType
 from tests.cluster_sessions import LONG_MS
+from tests.waiting import wait_until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin = pytest.importorskip("confluent_kafka.admin")
@@ -25,13 +26,6 @@ ACLS = [
 class BrokersByListener(kcore.AclAuthorizer):
     def is_super_user(self, request_context):
         return request_context.listener_name == "REPLICATION"
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.05)
 
 
 def start(number, tmp_path, authorizer):

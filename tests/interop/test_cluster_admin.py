@@ -1,25 +1,15 @@
 """The admin clients of confluent-kafka and kafka-python against kcore.Cluster: growth, reassignments, elections."""
 
 import contextlib
-import time
 
 import pytest
 
 import kcore
 from tests.cluster_sessions import LONG_MS
+from tests.waiting import wait_until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka = pytest.importorskip("kafka")
-
-DEADLINE_S = 60
-
-
-def eventually(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.1)
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +25,14 @@ def await_replicas(cluster, topic, replicas):
     def found():
         return {broker.metadata_cache.topic(topic).partitions[0].replicas for broker in cluster.brokers.values()}
 
-    eventually(lambda: found() == {tuple(replicas)})
+    wait_until(lambda: found() == {tuple(replicas)})
 
 
 def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     from confluent_kafka.admin import AdminClient, NewPartitions
 
     cluster.create_topic("grown")
-    eventually(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
+    wait_until(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
     # Another order of the same replicas: the leader remains, and is not the preferred one any more.
     old = cluster.leader("grown")
     target = [broker for broker in (0, 1, 2) if broker != old] + [old]
@@ -51,7 +41,7 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     assert list(reassigned.values()) == [None]
     await_replicas(cluster, "grown", target)
     assert cluster.leader("grown") == old
-    eventually(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
+    wait_until(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     partition = confluent_kafka.TopicPartition("grown", 0)
 
@@ -63,7 +53,7 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     assert elect() == "ELECTION_NOT_NEEDED"
     for future in admin.create_partitions([NewPartitions("grown", 4)]).values():
         future.result(60)
-    eventually(lambda: [len(cluster.isr("grown", number)) for number in range(4)] == [3, 3, 3, 3])
+    wait_until(lambda: [len(cluster.isr("grown", number)) for number in range(4)] == [3, 3, 3, 3])
 
 
 def python_admin(cluster):
@@ -80,8 +70,8 @@ def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
         results = admin.alter_partition_reassignments({partition: target, unknown: [0]})
         assert results[partition] is None
         assert results[unknown].errno == 3
-        eventually(lambda: not admin.list_partition_reassignments())
-        eventually(lambda: sorted(cluster.isr("moved")) == sorted(target) and cluster.leader("moved") in target)
+        wait_until(lambda: not admin.list_partition_reassignments())
+        wait_until(lambda: sorted(cluster.isr("moved")) == sorted(target) and cluster.leader("moved") in target)
         await_replicas(cluster, "moved", target)
         assert admin.alter_partition_reassignments({partition: None})[partition].errno == 85
         response = admin.elect_leaders(0, {"moved": [0]}, raise_errors=False)

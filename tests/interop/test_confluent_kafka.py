@@ -29,7 +29,8 @@ from confluent_kafka.admin import (
 
 import kcore
 from tests import golden_data
-from tests.interop.conftest import CODECS, eventually
+from tests.interop.conftest import CODECS
+from tests.waiting import wait_until
 
 
 def produce(servers, topic, records, **config):
@@ -190,7 +191,7 @@ def test_two_members_share_a_group_and_take_over_from_each_other(broker, servers
 
     try:
         first.subscribe([name], on_assign=on_assign)
-        eventually(lambda: first.poll(0.1) or assigned.get(first) == [0, 1, 2, 3], "one member does not get everything")
+        wait_until(lambda: first.poll(0.1) or assigned.get(first) == [0, 1, 2, 3], "one member does not get everything")
         second.subscribe([name], on_assign=on_assign)
 
         def shared():
@@ -198,9 +199,9 @@ def test_two_members_share_a_group_and_take_over_from_each_other(broker, servers
             halves = assigned.get(first, []), assigned.get(second, [])
             return sorted(halves[0] + halves[1]) == [0, 1, 2, 3] and all(halves)
 
-        eventually(shared, "two members do not share the partitions")
+        wait_until(shared, "two members do not share the partitions")
         second.close()
-        eventually(
+        wait_until(
             lambda: first.poll(0.1) or assigned[first] == [0, 1, 2, 3], "the partitions of the one that left are lost"
         )
     finally:

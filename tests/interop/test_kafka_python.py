@@ -9,7 +9,8 @@ from kafka.admin import KafkaAdminClient, NewPartitions, NewTopic
 from kafka.codec import has_snappy
 from kafka.structs import OffsetAndMetadata
 
-from tests.interop.conftest import CODECS, eventually
+from tests.interop.conftest import CODECS
+from tests.waiting import wait_until
 
 
 def subscribed(servers, topic, **options):
@@ -97,7 +98,7 @@ def test_two_members_share_a_group_and_resume_where_it_committed(broker, servers
     for thread in threads:
         thread.start()
     try:
-        eventually(
+        wait_until(
             lambda: sorted(assignments.values()) == [[0], [1]], "two members do not share two partitions", timeout=60
         )
     finally:

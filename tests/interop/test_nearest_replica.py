@@ -11,7 +11,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 
 import kcore
 from kcore.metadata.open_store import open_store
-from tests.interop.conftest import eventually
+from tests.waiting import wait_until
 
 RACKS = ["a", "b", "c"]
 DEADLINE_S = 60
@@ -37,7 +37,7 @@ def brokers(tmp_path_factory):
         def all_know_all():
             return all(len(broker.metadata_cache.snapshot.brokers()) == len(RACKS) for broker in brokers)
 
-        eventually(all_know_all, "the brokers do not know each other", DEADLINE_S)
+        wait_until(all_know_all, "the brokers do not know each other", DEADLINE_S)
         yield brokers
 
 
@@ -101,7 +101,7 @@ def test_a_consumer_with_a_rack_is_served_by_the_follower_in_it_alone(brokers, n
         producer.produce(name, b"%d" % number, partition=0)
     assert producer.flush(DEADLINE_S) == 0
     # The followers have the records; their metadata may have the topic later.
-    eventually(lambda: all(broker.metadata_cache.topic(name) for broker in brokers), "not all brokers know the topic")
+    wait_until(lambda: all(broker.metadata_cache.topic(name) for broker in brokers), "not all brokers know the topic")
     partition = producer.list_topics(name, timeout=DEADLINE_S).topics[name].partitions[0]
     assert sorted(partition.isrs) == [0, 1, 2]
     follower = (partition.leader + 1) % 3

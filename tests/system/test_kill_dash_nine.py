@@ -14,7 +14,9 @@ import pytest
 
 import kcore
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
+from tests.waiting import wait_until
 
 
 class Serve:
@@ -65,13 +67,6 @@ def produce_until_dead(broker, number, acknowledged):
         pass  # it is dead
 
 
-def await_true(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_every_acknowledged_record_survives_kill_dash_nine(tmp_path, seed):
     rng = random.Random(seed)
@@ -89,7 +84,7 @@ def test_every_acknowledged_record_survives_kill_dash_nine(tmp_path, seed):
         for producer in producers:
             producer.start()
         time.sleep(rng.uniform(0.2, 0.7))
-        await_true(lambda life=life: len(acknowledged) > 50 * (life + 1))
+        wait_until(lambda life=life: len(acknowledged) > 50 * (life + 1))
         broker.process.kill()
         broker.process.communicate()
         for producer in producers:

@@ -12,8 +12,9 @@ import kcore
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.protocol.messages import alter_replica_log_dirs as a
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.system.test_kill_dash_nine import Serve, await_true, produce_until_dead
+from tests.system.test_kill_dash_nine import Serve, produce_until_dead
 from tests.unit.server.client import Client
+from tests.waiting import wait_until
 
 
 def move_until_dead(broker, dirs, rng, moves):
@@ -51,7 +52,7 @@ def test_DIR_06_every_acknowledged_record_survives_kills_during_moves_and_one_lo
         for thread in threads:
             thread.start()
         time.sleep(0.2 + rng.random())
-        await_true(lambda life=life: len(acknowledged) > life and len(moves) > life)
+        wait_until(lambda life=life: len(acknowledged) > life and len(moves) > life)
         broker.stop(signal.SIGKILL)
         for thread in threads:
             thread.join()

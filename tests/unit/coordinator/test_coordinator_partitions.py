@@ -8,18 +8,12 @@ from kcore import errors
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
-from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.batches import batch
 
 from .group.harness import OFFSETS_TOPIC, MemoryReplicaManager
 
 P = 1
 STEPS = ["read_batch", "finish", "publish", "activate"]
-
-
-def batch(value):
-    builder = RecordBatchBuilder()
-    builder.append(value, b"key", timestamp=1)
-    return builder.build()
 
 
 class Load:

@@ -13,6 +13,7 @@ from kcore.log.log_loader import load_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests import batches
 from tests.reference.disk import calls
 
 TP = TopicPartition("orders", 0)
@@ -52,10 +53,7 @@ class Logs:
 
 def batch(count=1, *, size=20, timestamp=1_700_000_000_000, key=b"k", **builder):
     """A producer's batch: base offset 0."""
-    made = RecordBatchBuilder(**builder)
-    for _ in range(count):
-        made.append(b"v" * size, key, timestamp=timestamp)
-    return made.build()
+    return batches.batch(*[b"v" * size] * count, key=key, timestamp=timestamp, **builder)
 
 
 def idempotent(producer_id, sequence, count=1, *, epoch=0, **options):

@@ -4,16 +4,17 @@ import os
 
 from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests import batches
 from tests.reference import record_batch as model
 
 
 def batch(base_offset, count=1, *, size=100, timestamp=1_000, epoch=0, **options):
     """count records of `size` bytes; record i has timestamp + i."""
-    builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch, **options)
-    for i in range(count):
-        builder.append(bytes([base_offset % 251]) * size, timestamp=timestamp + i)
-    return bytes(builder.build())
+    values = [bytes([base_offset % 251]) * size] * count
+    made = batches.batch(
+        *values, timestamp=timestamp, step_ms=1, base_offset=base_offset, leader_epoch=epoch, **options
+    )
+    return bytes(made)
 
 
 def records(*batches):

@@ -2,7 +2,6 @@ import errno
 import os
 import random
 import threading
-import time
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.unit.log.segments import (
     random_batches,
     records,
 )
+from tests.waiting import wait_until
 
 # --- reads ----------------------------------------------------------------------------------------------------------
 
@@ -195,13 +195,6 @@ def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
     for thread in threads:
         thread.join()
     assert not failures
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,7 @@ from kcore.common.time import MockTime
 from kcore.metadata import embedded_store, znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
 from kcore.metadata.store import Create, EventType, MultiFailed, StoreError, WatchEvent
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
+from tests.waiting import wait_until
 
 
 @pytest.fixture

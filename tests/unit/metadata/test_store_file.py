@@ -27,7 +27,7 @@ from kcore.metadata.store import (
     StoreError,
     StoreFileGone,
 )
-from tests.unit.metadata.zookeeper_sessions import wait_until
+from tests.unit.metadata.zookeeper_sessions import wait_for_store
 
 TIMEOUT_MS = 3000
 
@@ -243,7 +243,9 @@ def test_a_ping_ends_the_wait_of_the_call_that_has_the_store(path):
     with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=LONG_MS)) as store:
         with locked(path), ThreadPoolExecutor(1) as executor:
             waits = executor.submit(store.create, "/a")
-            wait_until(lambda: store._db.execute("PRAGMA busy_timeout").fetchone() == (embedded_store._WAIT_SLICE_MS,))
+            wait_for_store(
+                lambda: store._db.execute("PRAGMA busy_timeout").fetchone() == (embedded_store._WAIT_SLICE_MS,)
+            )
             # Between two slices of the call's wait the ping may come to try the file itself.
             with pytest.raises(ConnectionLost, match=r"another call waits|database is locked"):
                 store.ping(1)
@@ -270,7 +272,7 @@ def test_a_call_waits_for_another_program_as_long_as_its_setting_says(path, monk
         with ThreadPoolExecutor(1) as executor:
             with locked(path):
                 created = executor.submit(store.create, "/a")
-                wait_until(lambda: len(attempts) > 3)
+                wait_for_store(lambda: len(attempts) > 3)
             assert created.result(60) == "/a"
 
 
@@ -322,7 +324,7 @@ def test_a_store_that_is_locked_when_it_is_opened_is_opened_once_it_is_free(path
     with ThreadPoolExecutor(1) as executor:
         with locked_by_a_process(path, "BEGIN IMMEDIATE") as pid:
             opened = executor.submit(EmbeddedStore, path, busy_timeout_ms=LONG_MS)
-            wait_until(lambda: caplog.records)
+            wait_for_store(lambda: caplog.records)
         store = opened.result(60)
     with contextlib.closing(store):
         store.create("/a")

@@ -41,7 +41,7 @@ from kcore.metadata.store import (
 from kcore.metadata.zookeeper_reads import MultiRead
 from kcore.metadata.zookeeper_session import KAZOO_LOG, Session, Watcher, store_error
 from tests import zookeeper_server
-from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, receive_all, wait_until
+from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, receive_all, wait_for_store
 
 #: Longer than a machine that stands still, and than a server needs to start again.
 LONG_MS = 60_000
@@ -166,7 +166,7 @@ def test_without_a_server_the_store_cannot_be_opened(chroot):
     threads = threading.active_count()
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         open_store(f"zookeeper://127.0.0.1:1{chroot}", session_timeout_ms=300)
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_for_store(lambda: threading.active_count() <= threads)
 
 
 @pytest.mark.parametrize(("settings", "waits_ms"), [({}, 300), ({"zookeeper_connection_timeout_ms": 700}, 700)])
@@ -278,7 +278,7 @@ def test_a_connection_that_is_left_without_an_answer_does_not_cost_the_session(o
         session_id = store.session_id
         proxy.silent = 1
         proxy.break_connections()
-        wait_until(lambda: proxy.silent == 0 and answers(store))
+        wait_for_store(lambda: proxy.silent == 0 and answers(store))
         assert store.session_id == session_id
 
 
@@ -296,13 +296,13 @@ def test_a_restart_of_the_server_suspends_a_session_and_loses_neither_nodes_nor_
         store.children(path, events.append)
     own_server.stop()
     for each in (store, other):
-        wait_until(lambda each=each: is_lost(each))
+        wait_for_store(lambda each=each: is_lost(each))
         with pytest.raises(ConnectionLost):
             each.create("/x")
         with pytest.raises(ConnectionLost):
             each.get("/x", events.append)
     own_server.start()
-    wait_until(lambda: answers(other))
+    wait_for_store(lambda: answers(other))
     other.multi([SetData("/changed", b"1"), Create("/created"), Create("/parent/child")])
     other.delete("/deleted")
     expected = {
@@ -311,7 +311,7 @@ def test_a_restart_of_the_server_suspends_a_session_and_loses_neither_nodes_nor_
         WatchEvent(EventType.CREATED, "/created"),
         WatchEvent(EventType.CHILDREN_CHANGED, "/parent"),
     }
-    wait_until(lambda: len(events) >= len(expected) and answers(store))
+    wait_for_store(lambda: len(events) >= len(expected) and answers(store))
     assert set(events) == expected and len(events) == len(expected)
     assert session_events[:2] == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
     assert store.session_id == session_id == other.get("/e").ephemeral_owner
@@ -319,7 +319,7 @@ def test_a_restart_of_the_server_suspends_a_session_and_loses_neither_nodes_nor_
     other.set("/same", b"1")
     other.create("/same/child")
     other.set("/same", b"2")
-    wait_until(lambda: len(events) >= len(expected) + 2)
+    wait_for_store(lambda: len(events) >= len(expected) + 2)
     deliver_all(store)
     assert set(events[4:]) == {
         WatchEvent(EventType.CHANGED, "/same"),
@@ -339,12 +339,12 @@ def test_a_change_while_a_client_was_away_calls_its_watch_when_it_is_back(own_se
     connections = store._session.connections
     may_connect = no_new_connection(store)
     store._session.client.handler.break_connection()
-    wait_until(lambda: is_lost(store))
+    wait_for_store(lambda: is_lost(store))
     other.set("/n", b"1")
     other.set("/n", b"2")
     assert events == []
     may_connect.set()
-    wait_until(lambda: store._session.connections > connections and events)
+    wait_for_store(lambda: store._session.connections > connections and events)
     deliver_all(store)
     assert events == [WatchEvent(EventType.CHANGED, "/n")]
     other.set("/kept", b"1")
@@ -361,7 +361,7 @@ def test_a_change_that_meets_the_comparison_after_a_reconnection_calls_a_watch_o
     store.get("/n", events.append)
     may_connect = no_new_connection(store)
     store._session.client.handler.break_connection()
-    wait_until(lambda: is_lost(store))
+    wait_for_store(lambda: is_lost(store))
     other.set("/n", b"1")
     real = Watcher.state_of
 
@@ -391,7 +391,7 @@ def test_a_watch_whose_read_was_answered_just_before_the_connection_was_replaced
         monkeypatch.setattr(Watcher, "keep", keep)
         connections = store._session.connections
         store._session.client.handler.break_connection()
-        wait_until(lambda: store._session.connections > connections and store.get("/n") is not None)
+        wait_for_store(lambda: store._session.connections > connections and store.get("/n") is not None)
         deliver_all(store)
         keep(watcher, state)
 
@@ -412,13 +412,13 @@ def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_
     try:
         with pytest.raises(ConnectionLost):
             store.set("/n", b"1")
-        wait_until(lambda: is_lost(store))
+        wait_for_store(lambda: is_lost(store))
     finally:
         own_server.resume()
     other = opened(f"{own_server.address}/late")
     # The paused server has the request in its socket and carries it out later, unless the same client's next connection
     # comes first.
-    wait_until(lambda: other.get("/n") == other.get("/n")._replace(data=b"1", version=1))
+    wait_for_store(lambda: other.get("/n") == other.get("/n")._replace(data=b"1", version=1))
     may_connect.set()
 
 
@@ -429,7 +429,7 @@ def test_a_paused_server_does_not_hold_up_the_end_of_a_store(own_server, opened,
     closing = threading.Thread(target=store.close, daemon=True)
     try:
         closing.start()
-        wait_until(lambda: not closing.is_alive(), 50)  # the session's timeout is 60 s
+        wait_for_store(lambda: not closing.is_alive(), 50)  # the session's timeout is 60 s
     finally:
         own_server.resume()
 
@@ -444,9 +444,9 @@ def test_a_store_without_a_connection_does_not_wait_for_its_server_at_its_end(ow
     try:
         with pytest.raises(ConnectionLost):
             store.ping(200)
-        wait_until(lambda: handler._socket is not connection)  # the next one, which the server does not take
+        wait_for_store(lambda: handler._socket is not connection)  # the next one, which the server does not take
         closing.start()
-        wait_until(lambda: not closing.is_alive())
+        wait_for_store(lambda: not closing.is_alive())
     finally:
         own_server.resume()
 
@@ -458,7 +458,7 @@ def test_a_ping_without_an_answer_costs_the_connection_at_once(own_server, opene
     try:
         with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:\d+/ping: no answer within 200 ms"):
             store.ping(200)
-        wait_until(lambda: not store._session._is_connected)
+        wait_for_store(lambda: not store._session._is_connected)
         # The next connection is not broken because the last one was.
         broken = []
         monkeypatch.setattr(store._session.client.handler, "break_connection", lambda: broken.append(True))
@@ -468,7 +468,7 @@ def test_a_ping_without_an_answer_costs_the_connection_at_once(own_server, opene
         monkeypatch.undo()
     finally:
         own_server.resume()
-    wait_until(lambda: answers(store))
+    wait_for_store(lambda: answers(store))
 
 
 # -- the end of sessions --------------------------------------------------------------------------------
@@ -481,7 +481,7 @@ def test_after_an_expiry_no_other_session_begins_by_itself(zookeeper, opened):
     session.client.add_listener(states.append)
     expire(store)
     # kazoo would have connected again at once, and done in a new session what was asked of the old one.
-    wait_until(lambda: not session.client.handler.running)
+    wait_for_store(lambda: not session.client.handler.running)
     assert KazooState.CONNECTED not in states[states.index(KazooState.LOST) :]
     assert not session.client.connected
     for call in (lambda: store.create("/e", ephemeral=True), lambda: store.get("/")):
@@ -507,9 +507,9 @@ def test_a_call_in_flight_when_the_session_ends_fails_with_it(zookeeper, opened)
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    wait_until(lambda: store.get("/n").version > 10)
+    wait_for_store(lambda: store.get("/n").version > 10)
     expire(store)
-    wait_until(lambda: any(isinstance(error, SessionExpired) for error in errors))
+    wait_for_store(lambda: any(isinstance(error, SessionExpired) for error in errors))
     stop.set()
     writer.join(60)
     assert all(isinstance(error, ConnectionLost | SessionExpired) for error in errors)
@@ -526,7 +526,7 @@ def test_a_new_session_waits_for_a_server(own_server, opened, monkeypatch):
     with pytest.raises(SessionExpired):
         store.get("/")
     own_server.start()
-    wait_until(store.new_session)
+    wait_for_store(store.new_session)
     assert answers(store)
 
 
@@ -566,7 +566,7 @@ def test_an_abandoned_session_lives_for_its_timeout(zookeeper, opened):
     node = other.get("/e")
     assert node is None or node.ephemeral_owner == owner
     dead.close()
-    wait_until(lambda: other.get("/e") is None)
+    wait_for_store(lambda: other.get("/e") is None)
 
 
 def test_a_closed_store_leaves_no_thread(zookeeper):
@@ -574,7 +574,7 @@ def test_a_closed_store_leaves_no_thread(zookeeper):
     store = open_store(zookeeper, session_timeout_ms=LONG_MS)
     store.get("/", lambda event: None)
     store.close()
-    wait_until(lambda: threading.active_count() <= threads)
+    wait_for_store(lambda: threading.active_count() <= threads)
 
 
 # -- the chroot -----------------------------------------------------------------------------------------
@@ -612,10 +612,10 @@ def test_a_chroot_that_is_deleted_while_the_connection_is_lost_is_noticed_with_t
     connections = store._session.connections
     may_connect = no_new_connection(store)
     store._session.client.handler.break_connection()
-    wait_until(lambda: is_lost(store))
+    wait_for_store(lambda: is_lost(store))
     other.delete_recursive("/gone")
     may_connect.set()
-    wait_until(lambda: store._session.connections > connections and store._is_chroot_gone)
+    wait_for_store(lambda: store._session.connections > connections and store._is_chroot_gone)
     with pytest.raises(ChrootGone):
         store.get("/x")
 
@@ -633,9 +633,9 @@ def test_while_the_server_is_away_there_is_one_line_for_each_change_of_the_sessi
             attempts.append(1) or connect(*args, **kwargs)
         )
         own_server.stop()
-        wait_until(lambda: is_lost(store) and len(attempts) >= 3)
+        wait_for_store(lambda: is_lost(store) and len(attempts) >= 3)
         own_server.start()
-        wait_until(lambda: session.connections > connections and answers(store))
+        wait_for_store(lambda: session.connections > connections and answers(store))
         store.close()
     lines = [record for record in caplog.records if record.name.startswith(("kazoo", "kcore"))]
     # Once more for each connection that a starting server took and lost again.

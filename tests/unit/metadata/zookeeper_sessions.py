@@ -5,6 +5,7 @@ import threading
 from kazoo.client import KazooClient
 
 from kcore.metadata.store import SessionEvent, StoreError
+from tests.waiting import wait_until
 
 _DEADLINE_S = 60
 
@@ -70,14 +71,6 @@ def end_session(identity):
     other.close()
 
 
-def wait_until(is_done, deadline_s=_DEADLINE_S):
+def wait_for_store(condition, timeout_s=_DEADLINE_S):
     """Wait for a condition, which may raise StoreError meanwhile."""
-    pause = threading.Event()
-    for _ in range(int(deadline_s / 0.01)):
-        try:
-            if is_done():
-                return
-        except StoreError:
-            pass
-        pause.wait(0.01)
-    raise AssertionError("waited in vain")
+    wait_until(condition, timeout_s=timeout_s, ignoring=StoreError)

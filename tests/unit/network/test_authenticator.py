@@ -14,9 +14,10 @@ from kcore.network.listener import ANONYMOUS, KafkaPrincipal
 from kcore.network.socket_server import SocketServer
 from kcore.network.transport import Transport
 from tests.unit.network.cutting_transport import PEER, CuttingTransport, encrypted
-from tests.unit.network.test_socket_server import answer, connect, eventually, frame, is_closed, read_exactly
+from tests.unit.network.test_socket_server import answer, connect, frame, is_closed, read_exactly
 from tests.unit.network.test_transport import ANY_SIZE, connect_and_shake_hands
 from tests.unit.network.test_transport import read_frame as read_encrypted_frame
+from tests.waiting import wait_until
 
 ALICE = KafkaPrincipal("User", "alice")
 
@@ -163,7 +164,7 @@ def test_a_failed_authentication_is_answered_after_its_delay_and_the_connection_
     sock.sendall(frame(b"auth hello") + frame(b"auth bad") + frame(b"auth alice") + frame(b"request"))
     assert read_frame(sock) == b"who?"
     processor = server.processors[0]
-    eventually(lambda: processor._muted, "the delay")
+    wait_until(lambda: processor._muted, "the delay")
     clock.sleep(999)
     processor.wake_up()
     assert ask(connect(server), b"auth hello") == b"who?"  # the turn of 999 ms is over
@@ -176,16 +177,16 @@ def test_a_failed_authentication_is_answered_after_its_delay_and_the_connection_
     assert read_frame(sock) == b"no"
     assert is_closed(sock)
     assert handler.seen == []
-    eventually(lambda: processor.queued_bytes == 0, "nothing is left of it")
+    wait_until(lambda: processor.queued_bytes == 0, "nothing is left of it")
 
 
 def test_a_client_that_leaves_during_the_delay_is_closed_at_once(serve):
     server = serve(Handler(), lambda: PretendAuthenticator(delay_ms=1e9))
     sock = connect(server)
     sock.sendall(frame(b"auth bad"))
-    eventually(lambda: server.processors[0]._muted, "the delay")
+    wait_until(lambda: server.processors[0]._muted, "the delay")
     sock.close()
-    eventually(lambda: server.connection_count == 0, "closed")
+    wait_until(lambda: server.connection_count == 0, "closed")
 
 
 def test_a_failure_without_a_response_closes_too(serve):

@@ -19,6 +19,7 @@ from kcore.network.channel_builder import channel_builder_of
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from tests.own_process import in_own_process
+from tests.waiting import wait_until
 
 
 def answer(request, *chunks):
@@ -77,13 +78,6 @@ def is_closed(sock):
         return True
 
 
-def eventually(condition, what, timeout=60):
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.005)
-
-
 class FileLike:
     """A chunk that sends itself, at most `step` bytes a call, as FileRecords do."""
 
@@ -137,7 +131,7 @@ def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_orde
 
     sock = connect(serve(handler))
     sock.sendall(frame(b"park") + frame(b"second") + frame(b"third"))
-    eventually(lambda: parked, "the first request was not handled")
+    wait_until(lambda: parked, "the first request was not handled")
     sock.sendall(frame(b"fourth"))
     time.sleep(0.05)
     assert seen == [b"park"]
@@ -154,14 +148,14 @@ def test_a_peer_that_hangs_up_is_noticed_although_its_request_was_read_behind_an
 
     sock = connect(serve(park))
     sock.sendall(frame(b"0"))
-    eventually(lambda: parked, "the first request")
+    wait_until(lambda: parked, "the first request")
     sock.sendall(frame(b"1"))
-    eventually(lambda: parked[0].connection.interest == 0, "a request waits behind the one that is in flight")
+    wait_until(lambda: parked[0].connection.interest == 0, "a request waits behind the one that is in flight")
     answer(parked[0], b"0")
     assert read_frame(sock) == b"0"  # with unread bytes a close would be a reset, which is noticed in any case
-    eventually(lambda: len(parked) == 2, "the second request")
+    wait_until(lambda: len(parked) == 2, "the second request")
     sock.close()
-    eventually(lambda: abandoned == [parked[1]], "the connection is closed")
+    wait_until(lambda: abandoned == [parked[1]], "the connection is closed")
 
 
 def test_a_connection_with_a_request_behind_each_answer_is_not_polled_in_between(serve, monkeypatch):
@@ -183,20 +177,20 @@ def test_a_connection_with_a_request_behind_each_answer_is_not_polled_in_between
     parked = []
     sock = connect(serve(parked.append))
     sock.sendall(frame(b"0"))
-    eventually(lambda: parked, "the first request")
+    wait_until(lambda: parked, "the first request")
     sock.sendall(frame(b"1"))
     for i in range(20):
-        eventually(lambda: parked and modified == [0], "a request waits behind the one that is in flight")
+        wait_until(lambda: parked and modified == [0], "a request waits behind the one that is in flight")
         sock.sendall(frame(b"%d" % (i + 2)))
         answer(parked.pop(), b"%d" % i)
         assert read_frame(sock) == b"%d" % i
     for i in (20, 21):
-        eventually(lambda: parked, "the last requests")
+        wait_until(lambda: parked, "the last requests")
         answer(parked.pop(), b"%d" % i)
         assert read_frame(sock) == b"%d" % i
-    eventually(lambda: modified == [0, READ], "polled again once nothing is left")
+    wait_until(lambda: modified == [0, READ], "polled again once nothing is left")
     sock.sendall(frame(b"more"))
-    eventually(lambda: parked and parked[0].buffer == b"more", "read again")
+    wait_until(lambda: parked and parked[0].buffer == b"more", "read again")
 
 
 def test_one_connection_answers_another_connections_request(serve):
@@ -212,7 +206,7 @@ def test_one_connection_answers_another_connections_request(serve):
     server = serve(handler)
     a, b = connect(server), connect(server)
     a.sendall(frame(b"park"))
-    eventually(lambda: parked, "not parked")
+    wait_until(lambda: parked, "not parked")
     b.sendall(frame(b"wake"))
     assert read_frame(a) == b"woken"
     assert read_frame(b) == b"waker"
@@ -231,7 +225,7 @@ def test_a_request_is_answered_only_once(serve):
     sock = connect(serve(handler))
     sock.sendall(frame(b"x") + frame(b"y"))
     assert [read_frame(sock), read_frame(sock)] == [b"one", b"one"]
-    eventually(lambda: len(failures) == 2, "a second answer was taken")
+    wait_until(lambda: len(failures) == 2, "a second answer was taken")
 
 
 def test_a_request_without_response_lets_the_next_one_come(serve):
@@ -349,11 +343,11 @@ def test_the_connection_of_a_peer_that_vanishes_with_a_request_in_flight_is_remo
     server = serve(parked.append)
     sock = connect(server)
     sock.sendall(frame(b"park"))
-    eventually(lambda: parked, "not parked")
+    wait_until(lambda: parked, "not parked")
     if reset:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
-    eventually(lambda: server.connection_count == 0, "the dead connection stays")
+    wait_until(lambda: server.connection_count == 0, "the dead connection stays")
     answer(parked[0], b"to nobody")
     assert server.processors[0].is_running
 
@@ -371,7 +365,7 @@ def test_an_idle_connection_is_closed_and_a_busy_or_waiting_one_is_not(serve):
     server = serve(handler, connections_max_idle_ms=150, time=clock)
     idle, busy, waiting = connect(server), connect(server), connect(server)
     waiting.sendall(frame(b"park"))
-    eventually(lambda: parked and server.connection_count == 3, "the request was not handled")
+    wait_until(lambda: parked and server.connection_count == 3, "the request was not handled")
     for _ in range(30):
         busy.sendall(frame(b"tick"))
         assert read_frame(busy) == b"tick"
@@ -431,7 +425,7 @@ def test_beyond_max_connections_per_ip_a_client_is_refused(serve):
         except (OSError, EOFError):
             return False
 
-    eventually(accepted, "the place was not given back")
+    wait_until(accepted, "the place was not given back")
 
 
 def test_a_request_that_came_with_a_parked_one_is_served_when_a_request_of_another_connection_answers_that(serve):
@@ -449,7 +443,7 @@ def test_a_request_that_came_with_a_parked_one_is_served_when_a_request_of_anoth
     server = serve(handler)
     a, b = connect(server), connect(server)
     a.sendall(frame(b"park") + frame(b"next"))
-    eventually(lambda: parked, "not parked")
+    wait_until(lambda: parked, "not parked")
     b.sendall(frame(b"answer the parked one"))
     assert read_frame(b) == b"answer the parked one"
     a.settimeout(30)  # when a's thread next checks for idle connections, a minute later, it would find the request
@@ -461,15 +455,15 @@ def test_queued_max_request_bytes_makes_new_requests_wait(serve):
     server = serve(parked.append, queued_max_request_bytes=1000)
     a, b = connect(server), connect(server)
     a.sendall(frame(b"a" * 2000))
-    eventually(lambda: len(parked) == 1, "not parked")
+    wait_until(lambda: len(parked) == 1, "not parked")
     b.sendall(frame(b"b"))
     time.sleep(0.1)
     assert len(parked) == 1
     answer(parked[0], b"done")
-    eventually(lambda: len(parked) == 2, "the second request starved")
+    wait_until(lambda: len(parked) == 2, "the second request starved")
     answer(parked[1], b"done too")
     assert (read_frame(a), read_frame(b)) == (b"done", b"done too")
-    eventually(lambda: sum(p.queued_bytes for p in server.processors) == 0, "queued bytes leak")
+    wait_until(lambda: sum(p.queued_bytes for p in server.processors) == 0, "queued bytes leak")
 
 
 def is_starved(server, connections):
@@ -482,16 +476,16 @@ def test_bytes_that_one_network_thread_frees_let_a_connection_of_another_begin_i
     server = serve(parked.append, queued_max_request_bytes=1000, num_network_threads=2)
     a, b = connect(server), connect(server)  # of one thread and of the other
     a.sendall(frame(b"a" * 2000))
-    eventually(lambda: len(parked) == 1, "not parked")
+    wait_until(lambda: len(parked) == 1, "not parked")
     b.sendall(frame(b"b"))
-    eventually(lambda: is_starved(server, 1), "the second request did not wait")
+    wait_until(lambda: is_starved(server, 1), "the second request did not wait")
     if how == "answered":
         answer(parked[0], b"done")
         assert read_frame(a) == b"done"
     else:
         a.close()
     # Without a wake-up its thread sleeps until it checks for idle connections, for about a minute.
-    eventually(lambda: len(parked) == 2, "the second request starved", timeout=30)
+    wait_until(lambda: len(parked) == 2, "the second request starved", timeout_s=30)
     answer(parked[1], b"done too")
     assert read_frame(b) == b"done too"
     assert is_starved(server, 0)
@@ -538,11 +532,11 @@ def test_bytes_of_an_idle_connection_that_is_closed_let_another_begin_its_reques
     server = serve(time=clock, queued_max_request_bytes=1000, connections_max_idle_ms=limit_ms)
     a = connect(server)
     a.sendall(struct.pack(">i", 5000) + b"a" * 3000)  # never ends
-    eventually(lambda: server.processors[0].queued_bytes > 1000, "not read")
+    wait_until(lambda: server.processors[0].queued_bytes > 1000, "not read")
     clock.sleep(limit_ms / 2)
     b = connect(server)
     b.sendall(frame(b"b"))
-    eventually(lambda: is_starved(server, 1), "the second request did not wait")
+    wait_until(lambda: is_starved(server, 1), "the second request did not wait")
     clock.sleep(limit_ms / 2 + 1)
     server.processors[0].wake_up()
     assert is_closed(a)
@@ -608,7 +602,7 @@ def test_after_shutdown_no_thread_and_no_descriptor_is_left():
     socks = [connect(server) for _ in range(4)]
     for sock in socks:
         sock.sendall(frame(b"never answered") + frame(b"more"))
-    eventually(lambda: server.connection_count == 4, "not connected")
+    wait_until(lambda: server.connection_count == 4, "not connected")
     server.shutdown()
     assert all(is_closed(sock) for sock in socks)
     for sock in socks:
@@ -665,14 +659,14 @@ def test_without_descriptors_accepting_rests_and_goes_on(serve):
 def test_an_idle_server_sleeps(serve):
     server = serve()
     connect(server).close()
-    eventually(lambda: server.connection_count == 0, "not closed")
+    wait_until(lambda: server.connection_count == 0, "not closed")
 
     def sleeps():
         before = time.process_time()
         time.sleep(0.3)
         return time.process_time() - before < 0.03
 
-    eventually(sleeps, "it is never idle")
+    wait_until(sleeps, "it is never idle")
 
 
 @pytest.mark.parametrize("make", [new_poller, SelectorPoller], ids=["best", "selectors"])
@@ -731,7 +725,7 @@ class TestThrottling:
 
     def pass_time(self, server, clock, ms):
         """From when a connection is muted, which is after its answer has left."""
-        eventually(lambda: server.processors[0]._muted, "nobody is throttled")
+        wait_until(lambda: server.processors[0]._muted, "nobody is throttled")
         clock.sleep(ms)
         server.processors[0].wake_up()
 
@@ -770,29 +764,29 @@ class TestThrottling:
         sock.sendall(frame(b"1000"))
         assert read_frame(sock) == b"1000"
         sock.close()
-        eventually(lambda: server.connection_count == 0, "the connection is still there")
+        wait_until(lambda: server.connection_count == 0, "the connection is still there")
         self.pass_time(server, clock, 1000)
-        eventually(lambda: not server.processors[0]._muted, "it still waits for its end")
+        wait_until(lambda: not server.processors[0]._muted, "it still waits for its end")
 
     def test_an_answered_request_no_longer_counts_towards_the_bytes_in_memory(self, server, clock):
         sock = connect(server)
         sock.sendall(frame(b"1000"))
         assert read_frame(sock) == b"1000"
-        eventually(lambda: server.processors[0].queued_bytes == 0, "its bytes still count")
+        wait_until(lambda: server.processors[0].queued_bytes == 0, "its bytes still count")
 
     def test_an_answer_from_another_thread_throttles_too(self, serve, clock):
         parked = []
         server = serve(parked.append, time=clock)
         sock = connect(server)
         sock.sendall(frame(b"300"))
-        eventually(lambda: parked, "the request did not come")
+        wait_until(lambda: parked, "the request did not come")
         throttled_echo(parked.pop())
         assert read_frame(sock) == b"300"
         sock.sendall(frame(b"0"))
         time.sleep(0.05)
         assert not parked
         self.pass_time(server, clock, 300)
-        eventually(lambda: parked, "the next request did not come")
+        wait_until(lambda: parked, "the next request did not come")
 
 
 def test_a_throttled_connection_goes_on_by_the_systems_clock_without_being_woken(serve):

@@ -20,7 +20,8 @@ from kcore.network.transport import PythonTransport, Transport
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.network.cutting_transport import PEER, CuttingTransport, encrypted, shake_hands
-from tests.unit.network.test_socket_server import answer, connect, echo, eventually, frame, is_closed, read_exactly
+from tests.unit.network.test_socket_server import answer, connect, echo, frame, is_closed, read_exactly
+from tests.waiting import wait_until
 
 ANY_SIZE = 1 << 20
 
@@ -138,7 +139,7 @@ def test_a_peer_that_leaves_during_the_handshake_is_closed(serve, script):
         sock.sendall(b"r")
         read_exactly(sock, 1)
     sock.close()
-    eventually(lambda: server.connection_count == 0, "closed")
+    wait_until(lambda: server.connection_count == 0, "closed")
 
 
 def test_a_handshake_that_does_not_go_on_is_closed_as_an_idle_connection(serve):
@@ -152,7 +153,7 @@ def test_a_handshake_that_does_not_go_on_is_closed_as_an_idle_connection(serve):
         server.processors[0].wake_up()
         return server.connection_count == 0
 
-    eventually(passes, "closed")
+    wait_until(passes, "closed")
     assert is_closed(sock)
 
 
@@ -164,15 +165,15 @@ def test_buffered_requests_that_wait_for_room_in_memory_are_read_when_there_is_s
     first, large = (connect_and_shake_hands(server) for _ in range(2))
     bodies = [b"0123456789", b"abcdefghij"]
     first.sendall(encrypted(b"".join(map(frame, bodies))))
-    eventually(lambda: parked, "the first request")
+    wait_until(lambda: parked, "the first request")
     large.sendall(encrypted(frame(bytes(50))))
-    eventually(lambda: len(parked) == 2, "the large request")
+    wait_until(lambda: len(parked) == 2, "the large request")
     answer(parked[0], bodies[0])
     assert read_frame(first) == bodies[0]
-    eventually(lambda: server.processors[0]._starved, "no room")
+    wait_until(lambda: server.processors[0]._starved, "no room")
     connect_and_shake_hands(server)
     answer(parked[1], b"")
-    eventually(lambda: len(parked) == 3, "the second request")
+    wait_until(lambda: len(parked) == 3, "the second request")
     answer(parked[2], bodies[1])
     assert read_frame(first) == bodies[1]
 
@@ -189,7 +190,7 @@ def test_buffered_requests_are_read_when_a_throttle_has_ended(serve):
     bodies = [b"12345", b"67890"]
     sock.sendall(encrypted(b"".join(map(frame, bodies))))
     assert read_frame(sock) == bodies[0]
-    eventually(lambda: server.processors[0]._muted, "the throttle")
+    wait_until(lambda: server.processors[0]._muted, "the throttle")
     clock.sleep(1001)
     server.processors[0].wake_up()
     assert read_frame(sock) == bodies[1]

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from kcore.errors import InvalidRequest
-from kcore.protocol.api_keys import SUPPORTED, ApiKey, is_flexible, is_served
+from kcore.protocol.api_keys import SUPPORTED, ApiKey, is_flexible
 from kcore.protocol.headers import (
     decode_request_header,
     decode_response_header,
@@ -84,7 +84,7 @@ def test_the_response_header_is_five_bytes_in_flexible_versions_but_never_of_api
 def test_an_api_versions_request_of_an_unknown_version_is_answered_in_version_0_as_kafka_does():
     request = encode_request_header(ApiKey.API_VERSIONS, 99, 12, "new client") + b"nobody knows"
     header = decode_request_header(request)
-    assert not is_served(header.api_key, header.api_version)
+    assert header.api_version > SUPPORTED[header.api_key][1]
     (frame,) = encode_response(header, unsupported_version_response(), 0)
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 12)
     # What a 4.3.1 broker answers: error 35 and one key, ApiVersions 0 to 4.
@@ -98,10 +98,9 @@ def test_api_versions_lists_every_key_with_its_range():
     assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
 
 
-def test_every_version_that_is_announced_is_served():
-    assert [version for version in range(-1, 15) if is_served(ApiKey.PRODUCE, version)] == list(range(14))
-    assert [version for version in range(-1, 20) if is_served(ApiKey.FETCH, version)] == list(range(19))
-    assert not is_served(ApiKey.VOTE, 0)
+def test_produce_and_fetch_are_served_in_all_versions_and_no_request_of_kraft_is():
+    assert (SUPPORTED[ApiKey.PRODUCE], SUPPORTED[ApiKey.FETCH]) == ((0, 13), (0, 18))
+    assert ApiKey.VOTE not in SUPPORTED
 
 
 def test_flexible_versions_begin_where_the_message_declares_it():

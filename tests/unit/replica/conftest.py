@@ -7,20 +7,11 @@ from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.timer import Timer
-from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 
 TP = TopicPartition("t", 0)
-
-
-def batch(*values, **attributes):
-    """One batch of records with these values."""
-    builder = RecordBatchBuilder(**attributes)
-    for value in values or (b"value",):
-        builder.append(value, timestamp=1_700_000_000_000)
-    return builder.build()
 
 
 def update(topic_partition=TP, leader=0, epoch=0, isr=(0,), replicas=None, **fields):

@@ -6,8 +6,9 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.replica.delayed.delayed_produce import DelayedProduce
+from tests.batches import batch
 
-from .conftest import TP, Answer, batch, update
+from .conftest import TP, Answer, update
 
 OTHER = TopicPartition("t", 1)
 FOLLOWED = TopicPartition("t", 2)

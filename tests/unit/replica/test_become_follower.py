@@ -6,8 +6,9 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
 from kcore.replica.partition_state import StopReplica
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 
 OTHER = TopicPartition("t", 1)
 THIRD = TopicPartition("t", 2)

@@ -12,8 +12,9 @@ from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import FollowerState, LeaderState, StopReplica
+from tests.batches import batch
 
-from .conftest import TP, Answer, Node, batch, update
+from .conftest import TP, Answer, Node, update
 
 OTHER = TopicPartition("t", 1)
 THIRD = TopicPartition("t", 2)

@@ -15,8 +15,9 @@ from kcore.replica.damage_checks import CHECK_INTERVAL_MS, REPEATS, REPEATS_MS
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state_store import StoredIsr
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.disk_room import has_room
 from kcore.replica import disk_full_refusals
 from kcore.replica.disk_full_refusals import HAND_OVER_AFTER_MS, after_refusal, needs_another_leader
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 
 OTHER = TopicPartition("t", 1)
 

@@ -10,8 +10,9 @@ from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.explain import explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.fetcher.fetchers import NoFetchers
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 from .test_follower_fetches import LAG, Store, follow
 
 OTHER = TopicPartition("t", 1)

@@ -12,8 +12,9 @@ from kcore.replica.explain import explain_isr
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
 from kcore.replica.partition_state import PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
+from tests.batches import batch
 
-from .conftest import TP, Answer, Node, batch, update
+from .conftest import TP, Answer, Node, update
 
 LAG = 30_000
 

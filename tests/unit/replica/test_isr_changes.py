@@ -8,8 +8,9 @@ from kcore import errors
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.replica.partition_state import CommittedIsr, PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 
 LAG = 30_000
 

@@ -13,8 +13,9 @@ from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
+from tests.batches import batch
 
-from .conftest import TP, Answer, Node, batch
+from .conftest import TP, Answer, Node
 
 FOLLOWERS = (1, 2, 3)
 LAG = 1000

@@ -8,8 +8,9 @@ from kcore.common import file
 from kcore.log.lost_records import LostRecords, read_mark
 from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 from .test_become_follower import RecordingFetchers
 
 

@@ -6,8 +6,9 @@ from kcore import errors
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.special_timestamps import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.batches import batch
 
-from .conftest import TP, batch, update
+from .conftest import TP, update
 
 
 def test_PART_02_a_new_leader_epoch_starts_at_the_log_end_before_the_first_write(node):

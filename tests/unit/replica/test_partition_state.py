@@ -8,8 +8,9 @@ from kcore import errors
 from kcore.common.time import MockTime
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata, TimestampAndOffset
 from kcore.replica.partition import Partition
+from tests.batches import batch
 
-from .conftest import TP, batch, update
+from .conftest import TP, update
 
 
 class Log:

@@ -7,8 +7,9 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.replica.delayed.delayed_fetch import DelayedFetch
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from tests.batches import batch
 
-from .conftest import TP, Answer, Node, batch, update
+from .conftest import TP, Answer, Node, update
 
 OTHER = TopicPartition("t", 1)
 ELSEWHERE = TopicPartition("elsewhere", 0)

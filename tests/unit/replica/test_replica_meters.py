@@ -5,8 +5,9 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.partition_gauges import partition_gauges
+from tests.batches import batch
 
-from .conftest import TP, Node, batch, update
+from .conftest import TP, Node, update
 from .test_follower_fetches import LAG, Store, follow
 
 OTHER = TopicPartition("t", 1)

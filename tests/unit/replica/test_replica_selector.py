@@ -6,8 +6,9 @@ from kcore import errors
 from kcore.log.log_offset_metadata import FetchIsolation, TimestampAndOffset
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData
 from kcore.replica.replica_selector import PreferredReadReplica, ReplicaView, leader_of, rack_aware
+from tests.batches import batch
 
-from .conftest import TP, Answer, Node, batch, update
+from .conftest import TP, Answer, Node, update
 from .test_follower_fetches import follow, one
 
 LEADER = ReplicaView(0, "a", 9, 0)

@@ -63,13 +63,3 @@ class Client:
                 raise EOFError(f"{len(data)} of {size} bytes")
             data += chunk
         return bytes(data)
-
-
-def batch(*values, **options):
-    """A record batch of these values, as a producer sends it."""
-    from kcore.record.record_batch_builder import RecordBatchBuilder
-
-    builder = RecordBatchBuilder(**options)
-    for value in values:
-        builder.append(value, timestamp=1_700_000_000_000)
-    return bytes(builder.build())

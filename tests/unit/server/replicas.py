@@ -6,7 +6,6 @@ import contextlib
 import queue
 import socket
 import threading
-import time
 from pathlib import Path
 from uuid import UUID
 
@@ -16,26 +15,13 @@ from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
-from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.partition_state import LeaderAndIsrUpdate
+from tests.batches import batch
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
 TOPIC_ID = UUID(int=77)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def wait_until(condition, message="it did not come to that"):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, message() if callable(message) else message
-        time.sleep(0.003)
-
-
-def batch(*values, **attributes):
-    builder = RecordBatchBuilder(**attributes)
-    for value in values:
-        builder.append(value, timestamp=1_700_000_000_000)
-    return builder.build()
 
 
 class Replicas:

@@ -1,7 +1,6 @@
 """Each served API asks the authorizer for what Kafka's asks, and without permission answers Kafka's error and changes
 nothing.  Source: KafkaApis.scala, Kafka 3.9."""
 
-import time
 from typing import NamedTuple
 from uuid import UUID
 
@@ -48,8 +47,10 @@ from kcore.protocol.messages import request_class
 from kcore.protocol.messages import stop_replica as sr
 from kcore.protocol.messages import update_metadata as um
 from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules, error_codes
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
 READ, WRITE, CREATE, DELETE, ALTER = (AclOperation(code) for code in range(3, 8))
@@ -66,13 +67,6 @@ def topic(operation, name="t"):
 
 def group(operation, name="g"):
     return (operation, ResourceType.GROUP, name)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")

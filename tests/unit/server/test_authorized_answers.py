@@ -29,7 +29,8 @@ from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules, error_codes
 
 READ, WRITE, CREATE, DELETE, ALTER = (AclOperation(code) for code in range(3, 8))

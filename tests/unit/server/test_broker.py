@@ -35,8 +35,10 @@ from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests import golden_data
+from tests.batches import batch
 from tests.own_process import in_own_process
-from tests.unit.server.client import Client, batch
+from tests.unit.server.client import Client
+from tests.waiting import wait_until
 
 
 def produce(broker, topic, *values, partition=0):
@@ -227,14 +229,7 @@ def await_leadership(broker, topic_partition):
         hosted = broker.replica_manager.get_partition(topic_partition)
         return hosted is not None and hosted.is_leader
 
-    await_true(is_led)
-
-
-def await_true(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(is_led)
 
 
 def test_a_broker_uses_the_store_that_it_is_given_and_leaves_it_open(tmp_path):
@@ -255,7 +250,7 @@ def test_a_broker_uses_the_store_that_it_is_given_and_leaves_it_open(tmp_path):
         assert broker.log("t", 1).config.retention_ms == 5
         assert broker.cluster_id == cluster_id
         broker.delete_topic("t")
-        await_true(lambda: not store.children("/brokers/topics"))
+        wait_until(lambda: not store.children("/brokers/topics"))
     assert store.children("/config/topics") == []
     store.close()
     with pytest.raises(TypeError, match="store must be a MetadataStore"):
@@ -510,7 +505,7 @@ def test_an_idle_broker_uses_no_cpu():
                 time.sleep(1)
                 return cpu_seconds() - before < 0.04
 
-            await_true(is_idle)
+            wait_until(is_idle)
 
 
 def test_a_failing_data_directory_goes_offline_alone_and_the_broker_stops_when_none_is_left(tmp_path):

@@ -27,15 +27,9 @@ from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.cluster_sessions import LONG_MS, kill, short_session
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
-
-
-def await_true(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +71,8 @@ def test_any_broker_creates_and_deletes_topics(cluster):
     assert all(len(p.replicas) == 2 for p in broker.metadata_cache.topic("short").partitions.values())
     broker.delete_topic("short")
     for broker in cluster.brokers.values():
-        await_true(lambda broker=broker: broker.metadata_cache.topic("short") is None)
-    await_true(lambda: not any("short-" in name for n in range(3) for name in live_logs(cluster, n)))
+        wait_until(lambda broker=broker: broker.metadata_cache.topic("short") is None)
+    wait_until(lambda: not any("short-" in name for n in range(3) for name in live_logs(cluster, n)))
     with pytest.raises(InvalidReplicationFactor):
         cluster.create_topic("wide", replication_factor=4)
 
@@ -91,7 +85,7 @@ def test_what_happens_to_many_partitions_at_once_is_told_in_few_lines(cluster, c
         cluster.stop(stopped)
         assert all(stopped not in cluster.isr("many", number) for number in range(many))
         cluster.start(stopped)
-        await_true(lambda: all(len(cluster.isr("many", number)) == 3 for number in range(many)))
+        wait_until(lambda: all(len(cluster.isr("many", number)) == 3 for number in range(many)))
     lines = [record.getMessage() for record in caplog.records if "many-" in record.getMessage()]
     # Before, each event was a line of each partition: some 60 times five.
     assert len(lines) < many, lines
@@ -104,7 +98,7 @@ def test_a_broker_explains_with_its_own_throttle_and_the_controllers_news_of_fai
     leader, follower = (cluster.brokers[number] for number in partition.replicas)
     leader.produce("explained", b"x")
     assert all(replica.held_back_by is None for replica in leader.explain_isr("explained").replicas)
-    await_true(lambda: follower.explain_isr("explained").held_back_by is None)
+    wait_until(lambda: follower.explain_isr("explained").held_back_by is None)
     monkeypatch.setattr(leader.metadata_cache, "offline", lambda tp: (follower.broker_id,))
     assert leader.explain_isr("explained").replicas[1].held_back_by == "its log directory has failed"
     asked = []
@@ -122,8 +116,8 @@ def test_a_broker_that_stops_hands_its_leaders_over_and_one_that_comes_back_foll
     cluster.create_topic("handed", partitions=3)
     victim = cluster.leader("handed", 0)
     cluster.stop(victim)
-    await_true(lambda: victim not in [cluster.leader("handed", n) for n in range(3)])
-    await_true(lambda: victim not in cluster.isr("handed", 0))
+    wait_until(lambda: victim not in [cluster.leader("handed", n) for n in range(3)])
+    wait_until(lambda: victim not in cluster.isr("handed", 0))
     assert was_clean_shutdown(os.path.join(cluster.data_dir, str(victim)))
     servers = cluster.bootstrap_servers
     cluster.start(victim)
@@ -136,8 +130,8 @@ def test_the_others_take_over_from_a_controller_that_was_killed(cluster):
     kill(cluster, controller)
     assert controller not in cluster.brokers
     assert not was_clean_shutdown(os.path.join(cluster.data_dir, str(controller)))
-    await_true(lambda: cluster.controller() not in (None, controller))
-    await_true(lambda: all(cluster.leader("orphan", n) not in (None, controller) for n in range(3)))
+    wait_until(lambda: cluster.controller() not in (None, controller))
+    wait_until(lambda: all(cluster.leader("orphan", n) not in (None, controller) for n in range(3)))
     cluster.create_topic("after", partitions=2, replication_factor=2)
     cluster.start(controller)
     assert all(broker.metadata_cache.topic("after") for broker in cluster.brokers.values())
@@ -168,9 +162,9 @@ def test_a_stopped_cluster_starts_again_with_its_topics(tmp_path):
         topic_id = cluster.create_topic("kept", partitions=2)
     assert cluster.brokers == {} and (tmp_path / "1" / "meta.properties").exists()
     with kcore.Cluster(2, tmp_path, f"sqlite:{tmp_path / 'store.db'}", **settings) as cluster:
-        await_true(lambda: all(broker.metadata_cache.topic("kept") for broker in cluster.brokers.values()))
+        wait_until(lambda: all(broker.metadata_cache.topic("kept") for broker in cluster.brokers.values()))
         assert cluster.brokers[1].metadata_cache.topic_id("kept") == topic_id
-        await_true(lambda: None not in [cluster.leader("kept", n) for n in range(2)])
+        wait_until(lambda: None not in [cluster.leader("kept", n) for n in range(2)])
     # Alone a broker would give out leader epochs that the controller gives out too, for other records.
     with pytest.raises(InvalidConfig, match="broker 1 of cluster"):
         kcore.Broker(tmp_path / "1").start()
@@ -186,7 +180,7 @@ def test_a_stopped_cluster_is_not_asked_who_led_when_it_ran(tmp_path):
             call()
     assert cluster._store is None  # nor is the store opened again
     with cluster:
-        await_true(lambda: cluster.leader("t") == 0)
+        wait_until(lambda: cluster.leader("t") == 0)
 
 
 def test_a_mistyped_store_is_refused_and_not_made(tmp_path):
@@ -253,7 +247,7 @@ def test_a_broker_that_was_not_stopped_by_the_cluster_is_left_out_until_it_start
     assert victim not in cluster.brokers and str(victim) not in repr(cluster).partition("running")[2].partition("]")[0]
     with pytest.raises(RuntimeError, match=f"broker {victim} does not run"):
         cluster.stop(victim)
-    await_true(lambda: cluster.controller() not in (None, victim))
+    wait_until(lambda: cluster.controller() not in (None, victim))
     cluster.create_topic(f"without-{end}", replication_factor=1)
     cluster.start(victim)
     assert cluster.brokers[victim] is not broker and not cluster.brokers[victim].has_stopped
@@ -311,7 +305,7 @@ def test_a_broker_that_stops_after_the_controller_was_killed_hands_over_to_the_n
     cluster.stop(victim)
     assert not warnings(caplog)
     assert cluster.controller() == last
-    await_true(lambda: all(cluster.leader("handed-late", n) == last for n in range(6)))
+    wait_until(lambda: all(cluster.leader("handed-late", n) == last for n in range(6)))
 
 
 def warnings(caplog):
@@ -336,7 +330,7 @@ def test_a_healthy_cluster_stops_without_a_warning(caplog):
         controller = cluster.controller()
         others = [number for number in range(3) if number != controller]
         cluster.brokers[controller].admin_manager.create_topic("not-there", assignments={0: others, 1: others[::-1]})
-        await_true(lambda: cluster.leader("not-there", 1) is not None)
+        wait_until(lambda: cluster.leader("not-there", 1) is not None)
         caplog.clear()
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
     # The test is about this: an election of which everybody knew that it would fail.
@@ -360,7 +354,7 @@ def test_a_member_whose_stores_file_is_locked_does_not_wait_for_it_with_each_wri
     monkeypatch.setitem(EmbeddedStore.__init__.__kwdefaults__, "busy_timeout_ms", 3 * 60_000)
     path = str(tmp_path / "cluster.db")
     broker = kcore.Broker(tmp_path / "data", store=f"sqlite:{path}", zookeeper_session_timeout_ms=LONG_MS).start()
-    await_true(lambda: broker.cluster_member.is_controller)
+    wait_until(lambda: broker.cluster_member.is_controller)
     with ThreadPoolExecutor(1) as executor, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         executor.submit(broker.stop).result(DEADLINE_S)
@@ -394,7 +388,7 @@ def test_cluster_leader_answers_while_a_broker_starts(cluster, monkeypatch):
 
     cluster.create_topic("asked")
     cluster.stop(2)
-    await_true(lambda: cluster.leader("asked") in (0, 1))
+    wait_until(lambda: cluster.leader("asked") in (0, 1))
     with monkeypatch.context() as patch:
         patch.setattr(kcore.Broker, "start", slow_start)
         starting = threading.Thread(target=cluster.start, args=(2,))

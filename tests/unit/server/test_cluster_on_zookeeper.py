@@ -10,10 +10,10 @@ from kcore.metadata import znodes
 from kcore.metadata.open_store import open_store
 from kcore.protocol.messages import produce as p
 from tests import zookeeper_server
-from tests.unit.metadata.zookeeper_sessions import end_session, expire, identity, wait_until
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.metadata.zookeeper_sessions import end_session, expire, identity, wait_for_store
+from tests.unit.server.client import Client
 
-DEADLINE_S = 60
 #: Longer than any pause of the machine and than the restart of a server.
 LONG_MS = 40_000
 #: Longer than any test waits.
@@ -81,17 +81,17 @@ def values(cluster, topic):
 def test_a_cluster_over_zookeeper_takes_over_from_a_controller_that_was_killed(zookeeper):
     with kcore.Cluster(3, store=zookeeper, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("orders", partitions=3)
-        wait_until(lambda: produce(cluster, "orders", b"before"))
+        wait_for_store(lambda: produce(cluster, "orders", b"before"))
         controller = cluster.controller()
         session = identity(cluster.brokers[controller].store)
         cluster.kill(controller)
         end_session(session)  # instead of its timeout
-        wait_until(lambda: cluster.controller() not in (None, controller))
-        wait_until(lambda: all(cluster.leader("orders", n) not in (None, controller) for n in range(3)))
-        wait_until(lambda: produce(cluster, "orders", b"after"))
+        wait_for_store(lambda: cluster.controller() not in (None, controller))
+        wait_for_store(lambda: all(cluster.leader("orders", n) not in (None, controller) for n in range(3)))
+        wait_for_store(lambda: produce(cluster, "orders", b"after"))
         cluster.start(controller)
-        wait_until(lambda: cluster.isr("orders") == [0, 1, 2])
-        wait_until(lambda: values(cluster, "orders") == [b"before", b"after"])
+        wait_for_store(lambda: cluster.isr("orders") == [0, 1, 2])
+        wait_for_store(lambda: values(cluster, "orders") == [b"before", b"after"])
         store = open_store(zookeeper)
         names = store.children("/")
         store.close()
@@ -102,22 +102,22 @@ def test_produce_and_fetch_do_not_notice_that_the_store_is_away(own_server):
     address = f"{own_server.address}/away"
     with kcore.Cluster(3, store=address, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t")
-        wait_until(lambda: produce(cluster, "t", b"0"))
-        wait_until(lambda: cluster.isr("t") == [0, 1, 2])
+        wait_for_store(lambda: produce(cluster, "t", b"0"))
+        wait_for_store(lambda: cluster.isr("t") == [0, 1, 2])
         own_server.stop()
         for broker in cluster.brokers.values():
-            wait_until(lambda broker=broker: not broker.store._session._is_connected)
+            wait_for_store(lambda broker=broker: not broker.store._session._is_connected)
         for number in range(1, 4):
             assert produce(cluster, "t", b"%d" % number)
-        wait_until(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
+        wait_for_store(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
         own_server.start()
         for broker in cluster.brokers.values():
             # A connection that the starting server has taken and does not answer costs two thirds of the timeout.
-            wait_until(lambda broker=broker: broker.store._session._is_connected, 150)
+            wait_for_store(lambda broker=broker: broker.store._session._is_connected, 150)
         # Whoever is the controller now, it works.
-        wait_until(lambda: is_created(cluster, "afterwards"))
-        wait_until(lambda: produce(cluster, "afterwards", b"x"))
-        wait_until(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
+        wait_for_store(lambda: is_created(cluster, "afterwards"))
+        wait_for_store(lambda: produce(cluster, "afterwards", b"x"))
+        wait_for_store(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
 
 
 def test_a_cluster_stops_while_the_store_is_away(own_server):
@@ -128,7 +128,7 @@ def test_a_cluster_stops_while_the_store_is_away(own_server):
     own_server.stop()
     try:
         for broker in brokers:
-            wait_until(lambda broker=broker: not broker.store._session._is_connected)
+            wait_for_store(lambda broker=broker: not broker.store._session._is_connected)
         cluster.stop()
     finally:
         own_server.start()
@@ -152,7 +152,7 @@ def standing_still(own_server, monkeypatch):
         own_server.pause()
         try:
             stopping.start()
-            wait_until(lambda: not stopping.is_alive())
+            wait_for_store(lambda: not stopping.is_alive())
         finally:
             own_server.resume()
 
@@ -164,7 +164,7 @@ def test_a_cluster_stops_while_the_store_stands_still(own_server, standing_still
     cluster = kcore.Cluster(2, store=address, zookeeper_session_timeout_ms=ENDLESS_MS).start()
     brokers = list(cluster.brokers.values())
     cluster.create_topic("t")
-    wait_until(lambda: produce(cluster, "t", b"0"))
+    wait_for_store(lambda: produce(cluster, "t", b"0"))
     assert cluster.controller() in (0, 1)
     standing_still(cluster.stop)
     assert all(broker.has_stopped for broker in brokers)
@@ -175,10 +175,10 @@ def test_brokers_with_leaders_stop_while_the_store_stands_still(own_server, stan
     settings = {"store": f"{own_server.address}/leaders", "zookeeper_session_timeout_ms": ENDLESS_MS}
     brokers = [kcore.Broker(tmp_path / f"{number}", broker_id=number, **settings).start() for number in (0, 1)]
     for number in (0, 1):
-        wait_until(lambda number=number: brokers[number].metadata_cache.snapshot.broker_ids() == [0, 1])
+        wait_for_store(lambda number=number: brokers[number].metadata_cache.snapshot.broker_ids() == [0, 1])
     brokers[0].create_topic("t", partitions=4, replication_factor=2)
     # So that the second has something to hand over.
-    wait_until(lambda: {leader_of(brokers[1], number) for number in range(4)} == {0, 1})
+    wait_for_store(lambda: {leader_of(brokers[1], number) for number in range(4)} == {0, 1})
     assert brokers[0].cluster_member.is_controller
     standing_still(lambda: [broker.stop() for broker in reversed(brokers)])
     assert all(broker.has_stopped for broker in brokers)
@@ -187,16 +187,16 @@ def test_brokers_with_leaders_stop_while_the_store_stands_still(own_server, stan
 def test_brokers_whose_sessions_have_expired_register_again(own_server):
     with kcore.Cluster(2, store=f"{own_server.address}/expiry", zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t")
-        wait_until(lambda: produce(cluster, "t", b"0"))
+        wait_for_store(lambda: produce(cluster, "t", b"0"))
         for number in (cluster.controller(), 1 - cluster.controller()):
             broker = cluster.brokers[number]
             epoch = broker.cluster_member.broker_epoch
             expire(broker.store)
-            wait_until(lambda broker=broker, epoch=epoch: broker.cluster_member.broker_epoch > epoch)
-            wait_until(lambda: they_agree(cluster))
-        wait_until(lambda: produce(cluster, "t", b"1"))
-        wait_until(lambda: cluster.isr("t") == [0, 1])
-        wait_until(lambda: values(cluster, "t") == [b"0", b"1"])
+            wait_for_store(lambda broker=broker, epoch=epoch: broker.cluster_member.broker_epoch > epoch)
+            wait_for_store(lambda: they_agree(cluster))
+        wait_for_store(lambda: produce(cluster, "t", b"1"))
+        wait_for_store(lambda: cluster.isr("t") == [0, 1])
+        wait_for_store(lambda: values(cluster, "t") == [b"0", b"1"])
 
 
 def test_a_second_broker_with_the_same_id_is_refused(zookeeper, tmp_path, monkeypatch):
@@ -208,4 +208,4 @@ def test_a_second_broker_with_the_same_id_is_refused(zookeeper, tmp_path, monkey
         node = znodes.BrokerZNode.decode(store.get(znodes.broker_id(7)).data)
         store.close()
     assert node.endpoints.keys() == {"PLAINTEXT"}
-    wait_until(lambda: not any("zookeeper" in thread.name for thread in threading.enumerate()))
+    wait_for_store(lambda: not any("zookeeper" in thread.name for thread in threading.enumerate()))

@@ -11,7 +11,8 @@ from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from tests.unit.server.test_session_expiry import run_now, wait_until
+from tests.unit.server.test_session_expiry import run_now
+from tests.waiting import wait_until
 
 OFFSETS_0 = TopicPartition(GROUP_METADATA_TOPIC, 0)
 T0 = TopicPartition("t", 0)

@@ -1,7 +1,5 @@
 """Three brokers: the records of the leader are damaged on its disk while it leads."""
 
-import time
-
 import pytest
 
 import kcore
@@ -10,16 +8,9 @@ from kcore.replica import damage_checks
 from kcore.server import cluster_membership
 from tests.cluster_sessions import LONG_MS
 from tests.unit.log.segments import flip_a_bit
+from tests.waiting import wait_until
 
 TP = TopicPartition("t", 0)
-DEADLINE_S = 60
-
-
-def wait_until(condition, what):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what() if callable(what) else what
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -47,7 +47,8 @@ from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 UNKNOWN_ID = UUID(int=77)
 

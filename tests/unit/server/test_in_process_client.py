@@ -22,8 +22,9 @@ from kcore.protocol.messages import fetch as f
 from kcore.record.memory_records import MemoryRecords
 from kcore.testing import MockTime
 from tests import golden_data
+from tests.batches import batch
 from tests.reference import partitioner as model
-from tests.unit.server.client import Client, batch
+from tests.unit.server.client import Client
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import inter_broker_listener_name
 from kcore.server.member.cluster_controller import make_controller
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
-from tests.unit.server.replicas import wait_until
+from tests.waiting import wait_until
 
 CLIENT = {"listeners": "CLIENT://127.0.0.1:0", "listener.security.protocol.map": "CLIENT:PLAINTEXT"}
 TWO = {

@@ -28,7 +28,7 @@ from kcore.server.member.leader_hand_over import (
     next_hold_ms,
 )
 from tests.cluster_sessions import LONG_MS
-from tests.unit.server.test_reassignment_between_brokers import await_true
+from tests.waiting import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NODE = znodes.full_disk(1)
@@ -315,7 +315,7 @@ def rebalance(cluster):
     """What the controller does once in each leader.imbalance.check.interval.seconds."""
     controller, results = cluster.brokers[cluster.controller()].cluster_member.controller, []
     controller.put_call("test", lambda: controller.leader_elections.rebalance(0), results.append)
-    await_true(lambda: results)
+    wait_until(lambda: results)
     assert results == [None]
 
 
@@ -335,27 +335,27 @@ def produce(cluster):
 def test_another_broker_leads_what_a_full_disk_refuses_and_the_first_one_leads_again_once_there_is_room(cluster):
     cluster.create_topic("t", min_insync_replicas=2)
     first = preferred(cluster, "t")
-    await_true(lambda: cluster.leader("t") == first and produce(cluster))
+    wait_until(lambda: cluster.leader("t") == first and produce(cluster))
     fill(cluster, first)
     with pytest.raises(KafkaStorageError):
         cluster.brokers[first].produce("t", b"x")
-    await_true(lambda: produce(cluster))
+    wait_until(lambda: produce(cluster))
     assert cluster.leader("t") != first
     rebalance(cluster)
     assert cluster.leader("t") != first
     file.clear_faults()
-    await_true(lambda: cluster.leader("t") == first and produce(cluster))
+    wait_until(lambda: cluster.leader("t") == first and produce(cluster))
 
 
 def test_full_disks_of_all_brokers_leave_the_isr_as_it_was(cluster):
     cluster.create_topic("t", min_insync_replicas=2)
-    await_true(lambda: produce(cluster))
+    wait_until(lambda: produce(cluster))
     isr = cluster.isr("t")
     fill(cluster, 0, 1, 2)
-    await_true(lambda: not produce(cluster) and all(has_node(cluster, broker_id) for broker_id in range(3)))
+    wait_until(lambda: not produce(cluster) and all(has_node(cluster, broker_id) for broker_id in range(3)))
     assert cluster.isr("t") == isr == [0, 1, 2]
     file.clear_faults()
-    await_true(lambda: produce(cluster))
-    await_true(
+    wait_until(lambda: produce(cluster))
+    wait_until(
         lambda: cluster.isr("t") == [0, 1, 2] and not any(has_node(cluster, broker_id) for broker_id in range(3))
     )

@@ -17,7 +17,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.protocol.messages import fetch as f
 from kcore.replica.replica_meters import ReplicaMeters
 from kcore.tools.main import main
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 from tests.unit.server.test_every_version import fetch_request, produce_request
 
 

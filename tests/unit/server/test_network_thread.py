@@ -55,7 +55,8 @@ from kcore.protocol.messages.list_partition_reassignments import ListPartitionRe
 from kcore.replica.local_reads import LocalReads
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_context import RequestContext
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 
 def network_threads():

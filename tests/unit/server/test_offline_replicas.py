@@ -14,7 +14,8 @@ from kcore.metadata.metadata_cache import MetadataSnapshot, PartitionInfo, Topic
 from kcore.replica.partition import Partition
 from kcore.server.member.offline_replicas import OfflineReplicas, is_assigned
 from tests.cluster_sessions import LONG_MS
-from tests.unit.server.test_reassignment_between_brokers import alter, await_true, running
+from tests.unit.server.test_reassignment_between_brokers import alter, running
+from tests.waiting import wait_until
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ID, OTHER_ID = UUID(int=7), UUID(int=8)
@@ -189,32 +190,32 @@ def retry_until(cluster, broker_id, condition):
         cluster.brokers[broker_id].cluster_member.offline_replicas.retry()
         return condition()
 
-    await_true(is_reached)
+    wait_until(is_reached)
 
 
 def test_a_replica_that_a_full_disk_kept_from_being_made_joins_the_isr_once_there_is_room(cluster):
     fill_disk(cluster, 2, "room-0")
     tp = TopicPartition("room", 0)
     cluster.create_topic("room", replication_factor=3)
-    await_true(lambda: cluster.isr("room") == [0, 1] and is_offline(cluster, 2, tp))
+    wait_until(lambda: cluster.isr("room") == [0, 1] and is_offline(cluster, 2, tp))
     broker = cluster.brokers[2]
     broker.cluster_member.offline_replicas.retry()
     assert not isinstance(broker.replica_manager.get_partition(tp), Partition)
     file.clear_faults()
     retry_until(cluster, 2, lambda: cluster.isr("room") == [0, 1, 2])
     assert isinstance(broker.replica_manager.get_partition(tp), Partition)
-    await_true(lambda: not any(b.metadata_cache.offline(tp) for b in cluster.brokers.values()))
+    wait_until(lambda: not any(b.metadata_cache.offline(tp) for b in cluster.brokers.values()))
 
 
 def test_a_reassignment_to_a_broker_whose_disk_was_full_ends_once_there_is_room(cluster):
     cluster.create_topic("moved", replication_factor=3)
     assert alter(cluster, "moved", {0: [0, 1]}) == {0: 0}
-    await_true(lambda: running(cluster) == {} and cluster.isr("moved") == [0, 1])
+    wait_until(lambda: running(cluster) == {} and cluster.isr("moved") == [0, 1])
     tp = TopicPartition("moved", 0)
-    await_true(lambda: cluster.brokers[2].replica_manager.get_partition(tp) is None)
+    wait_until(lambda: cluster.brokers[2].replica_manager.get_partition(tp) is None)
     fill_disk(cluster, 2, "moved-0")
     assert alter(cluster, "moved", {0: [0, 2]}) == {0: 0}
-    await_true(lambda: is_offline(cluster, 2, tp))
+    wait_until(lambda: is_offline(cluster, 2, tp))
     assert cluster.isr("moved") == [0, 1] and running(cluster)
     file.clear_faults()
     retry_until(cluster, 2, lambda: running(cluster) == {})
@@ -225,11 +226,11 @@ def test_a_partition_whose_only_replica_could_not_be_made_gets_its_leader_once_t
     for broker_id in range(3):
         fill_disk(cluster, broker_id, "alone-0")
     cluster.create_topic("alone", replication_factor=1)
-    await_true(lambda: cluster.leader("alone") is None and cluster.isr("alone"))
+    wait_until(lambda: cluster.leader("alone") is None and cluster.isr("alone"))
     (only,) = cluster.isr("alone")
     file.clear_faults()
     retry_until(cluster, only, lambda: cluster.leader("alone") == only)
-    await_true(lambda: leads(cluster, only, TopicPartition("alone", 0)))
+    wait_until(lambda: leads(cluster, only, TopicPartition("alone", 0)))
     cluster.brokers[only].produce("alone", b"x")
 
 
@@ -237,9 +238,9 @@ def test_no_log_is_made_again_of_a_topic_that_was_deleted_meanwhile(cluster):
     fill_disk(cluster, 2, "deleted-0")
     cluster.create_topic("deleted", replication_factor=3)
     tp = TopicPartition("deleted", 0)
-    await_true(lambda: is_offline(cluster, 2, tp))
+    wait_until(lambda: is_offline(cluster, 2, tp))
     cluster.brokers[0].delete_topic("deleted")
-    await_true(lambda: all(broker.metadata_cache.topic("deleted") is None for broker in cluster.brokers.values()))
+    wait_until(lambda: all(broker.metadata_cache.topic("deleted") is None for broker in cluster.brokers.values()))
     file.clear_faults()
     cluster.brokers[2].cluster_member.offline_replicas.retry()
     assert cluster.brokers[2].replica_manager.log_manager.get_log(tp) is None

@@ -11,18 +11,13 @@ from kcore.errors import ElectionNotNeeded, InvalidReplicaAssignment, NoReassign
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import list_partition_reassignments as lpr
+from tests.batches import batch
 from tests.cluster_sessions import LONG_MS, kill
-from tests.unit.server.client import Client, batch
+from tests.unit.server.client import Client
 from tests.unit.server.test_every_version import produce_request
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
-
-
-def await_true(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -118,18 +113,18 @@ def test_CTRL_18_a_partition_moves_under_a_producer_and_ends_with_exactly_the_ta
     try:
         for target in ([(start + 1) % 3], [start, (start + 2) % 3], [(start + 2) % 3, (start + 1) % 3]):
             count = len(producer.acked)
-            await_true(lambda count=count: len(producer.acked) > count + 20)
+            wait_until(lambda count=count: len(producer.acked) > count + 20)
             assert alter(cluster, "moving", {0: target}) == {0: 0}
-            await_true(lambda: running(cluster) == {})
-            await_true(lambda t=target: sorted(cluster.isr("moving")) == sorted(t))
+            wait_until(lambda: running(cluster) == {})
+            wait_until(lambda t=target: sorted(cluster.isr("moving")) == sorted(t))
             assert cluster.leader("moving") in target
             for broker in cluster.brokers.values():
-                await_true(
+                wait_until(
                     lambda b=broker, t=target: list(b.metadata_cache.topic("moving").partitions[0].replicas) == t
                 )
-            await_true(lambda t=target: directories(cluster, "moving-0") == set(t))
+            wait_until(lambda t=target: directories(cluster, "moving-0") == set(t))
         count = len(producer.acked)
-        await_true(lambda: len(producer.acked) > count + 20)
+        wait_until(lambda: len(producer.acked) > count + 20)
     finally:
         producer.stopping.set()
         producer.join()
@@ -140,7 +135,7 @@ def test_CTRL_18_a_partition_moves_under_a_producer_and_ends_with_exactly_the_ta
         stored = {record.offset: bytes(record.value) for record in records}
         return [stored.get(offset) for offset, _ in producer.acked] == [value for _, value in producer.acked]
 
-    await_true(are_all_readable)
+    wait_until(are_all_readable)
 
 
 def test_a_cancelled_reassignment_leaves_the_old_replicas_and_no_directory(cluster):
@@ -157,21 +152,21 @@ def test_a_cancelled_reassignment_leaves_the_old_replicas_and_no_directory(clust
                 client.ask(produce_request(cluster.brokers[leader], "stays", 0, batch(b"x" * 10_000)), 9)
         assert alter(cluster, "stays", {0: [other]}) == {0: 0}
         assert running(cluster) == {("stays", 0): ([other, leader], [other], [leader])}
-        await_true(lambda: directories(cluster, "stays-0") == {leader, other})
+        wait_until(lambda: directories(cluster, "stays-0") == {leader, other})
         assert alter(cluster, "stays", {0: None}) == {0: 0}
     finally:
         for broker in cluster.brokers.values():
             broker.config.reconfigure({"follower.replication.throttled.rate": None})
     assert running(cluster) == {}
-    await_true(lambda: directories(cluster, "stays-0") == {leader})
+    wait_until(lambda: directories(cluster, "stays-0") == {leader})
     # A leader that has not heard of the end may have taken the new replica in; it takes it out again.
-    await_true(lambda: (cluster.leader("stays"), cluster.isr("stays")) == (leader, [leader]))
+    wait_until(lambda: (cluster.leader("stays"), cluster.isr("stays")) == (leader, [leader]))
     assert alter(cluster, "stays", {0: None}) == {0: NoReassignmentInProgress.code}
     assert alter(cluster, "stays", {0: [9]}) == {0: InvalidReplicaAssignment.code}
 
 
 def test_a_broker_that_is_not_the_controller_says_so(cluster):
-    await_true(lambda: cluster.controller() is not None)
+    wait_until(lambda: cluster.controller() is not None)
     other = next(number for number in cluster.brokers if number != cluster.controller())
     topics = [el.TopicPartitions(topic="t", partitions=[0])]
     with Client(cluster.brokers[other]) as client:
@@ -187,11 +182,11 @@ def test_a_broker_that_is_not_the_controller_says_so(cluster):
 def test_PSM_07_the_preferred_leader_is_elected_and_known_when_the_answer_comes(cluster):
     cluster.create_topic("led", replication_factor=3)
     replicas = list(cluster.brokers[0].metadata_cache.topic("led").partitions[0].replicas)
-    await_true(lambda: sorted(cluster.isr("led")) == [0, 1, 2])
+    wait_until(lambda: sorted(cluster.isr("led")) == [0, 1, 2])
     target = [*replicas[1:], replicas[0]]
     assert alter(cluster, "led", {0: target}) == {0: 0}
-    await_true(lambda: running(cluster) == {})
-    await_true(lambda: sorted(cluster.isr("led")) == [0, 1, 2])
+    wait_until(lambda: running(cluster) == {})
+    wait_until(lambda: sorted(cluster.isr("led")) == [0, 1, 2])
     assert cluster.leader("led") == replicas[0]
     request = el.ElectLeadersRequest(topic_partitions=[el.TopicPartitions(topic="led", partitions=[0])])
 
@@ -206,15 +201,15 @@ def test_PSM_07_the_preferred_leader_is_elected_and_known_when_the_answer_comes(
 
 
 def test_CTRL_18_the_controller_is_killed_and_the_next_one_ends_the_reassignment(cluster):
-    await_true(lambda: len(cluster.brokers) == 3 and cluster.controller() is not None)
+    wait_until(lambda: len(cluster.brokers) == 3 and cluster.controller() is not None)
     controller = cluster.controller()
     start, target = (number for number in range(3) if number != controller)
     topic = "taken-over"
     settings = {"follower_replication_throttled_replicas": "*", "max_message_bytes": 20_000}
     cluster.create_topic(topic, replication_factor=1, **settings)
     assert alter(cluster, topic, {0: [start]}) == {0: 0}
-    await_true(lambda: running(cluster) == {} and cluster.leader(topic) == start)
-    await_true(lambda: directories(cluster, f"{topic}-0") == {start})
+    wait_until(lambda: running(cluster) == {} and cluster.leader(topic) == start)
+    wait_until(lambda: directories(cluster, f"{topic}-0") == {start})
     for broker in cluster.brokers.values():
         broker.config.reconfigure({"follower.replication.throttled.rate": 1})
     with Client(cluster.brokers[start]) as client:
@@ -224,13 +219,13 @@ def test_CTRL_18_the_controller_is_killed_and_the_next_one_ends_the_reassignment
     assert (topic, 0) in running(cluster)
     kill(cluster, controller)
     try:
-        await_true(lambda: cluster.controller() in (start, target))
+        wait_until(lambda: cluster.controller() in (start, target))
         assert running(cluster) == {(topic, 0): ([target, start], [target], [start])}
         for broker in cluster.brokers.values():
             broker.config.reconfigure({"follower.replication.throttled.rate": None})
-        await_true(lambda: running(cluster) == {})
+        wait_until(lambda: running(cluster) == {})
         assert (cluster.leader(topic), cluster.isr(topic)) == (target, [target])
-        await_true(lambda: directories(cluster, f"{topic}-0") == {target})
+        wait_until(lambda: directories(cluster, f"{topic}-0") == {target})
         assert cluster.brokers[target].log(topic).log_end_offset == 10
     finally:
         cluster.start(controller)

@@ -10,7 +10,8 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.replica.fetcher.partition_fetch_state import Phase
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from tests.unit.server.absent_controller import be_the_controller
-from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
+from tests.unit.server.replicas import T0, T1, Proxy, Replicas
+from tests.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """What Java brokers of a newer inter-broker version ask a controller: AlterPartition, AllocateProducerIds."""
 
-import time
-
 import pytest
 
 import kcore
@@ -10,28 +8,20 @@ from kcore.protocol.messages import allocate_producer_ids as ap
 from kcore.protocol.messages import alter_partition as alter
 from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
-
-DEADLINE_S = 60
-
-
-def await_true(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def cluster():
     with kcore.Cluster(2, offsets_topic_num_partitions=1, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t", partitions=2, replication_factor=1)
-        await_true(lambda: cluster.controller() is not None)
+        wait_until(lambda: cluster.controller() is not None)
         yield cluster
 
 
 @pytest.fixture
 def controller(cluster):
-    await_true(lambda: any(broker.cluster_member.is_controller for broker in cluster.brokers.values()))
+    wait_until(lambda: any(broker.cluster_member.is_controller for broker in cluster.brokers.values()))
     return next(broker for broker in cluster.brokers.values() if broker.cluster_member.is_controller)
 
 

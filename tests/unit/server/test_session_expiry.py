@@ -1,7 +1,6 @@
 """Brokers whose session with the store expires: they register again, one is the controller, and nothing is lost."""
 
 import threading
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -11,16 +10,9 @@ from kcore.errors import KafkaError
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import produce as p
-from tests.unit.server.client import Client, batch
-
-DEADLINE_S = 60
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
+from tests.batches import batch
+from tests.unit.server.client import Client
+from tests.waiting import wait_until
 
 
 def run_now(call):

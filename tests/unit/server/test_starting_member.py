@@ -14,7 +14,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.server.member import registration
 from tests.unit.server.client import Client
-from tests.unit.server.replicas import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

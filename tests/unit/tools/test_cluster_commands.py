@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 
 import pytest
 
@@ -13,15 +12,7 @@ from kcore.metadata import znodes
 from kcore.tools.cluster_command import error_text
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
-
-DEADLINE_S = 60
-
-
-def await_true(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +53,7 @@ def text(cluster, capsys):
 def known_everywhere(cluster, name, replicas=None):
     """Wait until every broker has the topic in its metadata, with these replicas of partition 0."""
     for broker in cluster.brokers.values():
-        await_true(
+        wait_until(
             lambda b=broker: (
                 (topic := b.metadata_cache.topic(name)) is not None
                 and (replicas is None or topic.partitions[0].replicas == replicas)
@@ -90,7 +81,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, tex
     changes = ("--config", "segment.bytes=2000000", "--delete-config", "retention.ms")
     assert text("topics", "alter", "life", *changes)[:2] == (0, "life is changed\n")
     for broker in cluster.brokers.values():
-        await_true(lambda b=broker: dict(b.admin_manager.topic_config("life")) == {"segment.bytes": "2000000"})
+        wait_until(lambda b=broker: dict(b.admin_manager.topic_config("life")) == {"segment.bytes": "2000000"})
     assert run("topics", "describe", "life")[1][0]["config"] == {"segment.bytes": "2000000"}
     unset = "life has no value of its own for retention.ms: nothing to delete\n"
     assert text("topics", "alter", "life", "--delete-config", "retention.ms")[:2] == (0, unset)
@@ -101,7 +92,7 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, tex
     assert text("topics", "create", "life") == (2, "", "kcore: Topic 'life' already exists.\n")
     assert text("topics", "delete", "life")[:2] == (0, "life is deleted\n")
     assert text("topics", "delete", "life") == (2, "", "kcore: The topic 'life' does not exist.\n")
-    await_true(lambda: "life" not in text("topics", "list")[1])
+    wait_until(lambda: "life" not in text("topics", "list")[1])
     assert text("topics", "describe", "life") == (2, "", "kcore: there is no topic 'life'\n")
 
 
@@ -124,7 +115,7 @@ def test_partitions_with_different_numbers_of_replicas_are_described_with_both(c
     run("topics", "create", "uneven", "--assign", "0,1:1,2")
     known_everywhere(cluster, "uneven")
     assert run("reassign", "uneven:1", "--to", "1", "--wait")[0] == 0
-    await_true(lambda: text("topics", "describe", "uneven")[1].startswith("uneven: 2 partitions, 1 to 2 replicas\n"))
+    wait_until(lambda: text("topics", "describe", "uneven")[1].startswith("uneven: 2 partitions, 1 to 2 replicas\n"))
 
 
 def test_the_brokers_of_a_topic_take_turns_as_preferred_leaders():
@@ -189,7 +180,7 @@ def test_a_move_is_shown_and_cancelled(cluster, run, text):
     assert text("reassign", "--status")[1] == "nothing is being moved\n"
     assert text("reassign", "--cancel")[:2] == (0, "nothing is being moved\n")
     # A leader that has not heard of the end may have taken the new replica in; it takes it out again.
-    await_true(lambda: (cluster.leader("slow"), cluster.isr("slow")) == (0, [0]))
+    wait_until(lambda: (cluster.leader("slow"), cluster.isr("slow")) == (0, [0]))
 
 
 def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_status_1(cluster, run, text):
@@ -204,7 +195,7 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
         assert status == (1 if any(line["type"] == "partition" or line.get("no_answer") for line in lines) else 0)
         return found if len([b for b in lines if b["type"] == "broker" and b["is_alive"]]) == number else None
 
-    await_true(lambda: problems(3) == [])
+    wait_until(lambda: problems(3) == [])
     summary, *brokers = [line for line in run("cluster")[1] if line["type"] != "partition"]
     assert (summary["brokers"], summary["controller"]) == (3, cluster.controller())
     assert [broker["broker"] for broker in brokers] == [0, 1, 2]
@@ -214,11 +205,11 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
     cluster.stop(stopped)
     try:
         expected = [("under replicated", [0, 1])] if stopped == 1 else [("offline", [2])]
-        await_true(lambda: problems(2) == expected)
+        wait_until(lambda: problems(2) == expected)
         # Perhaps from another broker, which may hear of it later.
         shown = "c-of-one-0: replicas 2, ISR" if stopped == 2 else "c-of-two-0: leader 0, replicas 0,1, ISR 0"
         for line in (f"broker {stopped} not alive", shown):
-            await_true(lambda line=line: line in text("cluster")[1])
+            wait_until(lambda line=line: line in text("cluster")[1])
     finally:
         cluster.start(stopped)
 
@@ -250,7 +241,7 @@ def test_a_deletion_that_waits_for_a_dead_broker_says_so_wherever_the_topic_is_a
         assert "there is no topic 'no'" in text("topics", "describe", "waits", "no")[2]
     finally:
         cluster.start(stopped)
-    await_true(lambda: text("topics", "create", "waits")[0] == 0)
+    wait_until(lambda: text("topics", "create", "waits")[0] == 0)
     known_everywhere(cluster, "waits")
     assert run("topics", "delete", "waits") == (0, [{"topic": "waits", "deleted": True, "waits_for_brokers": []}])
 
@@ -271,14 +262,14 @@ def test_a_topic_that_the_controller_has_left_out_is_deleted_with_its_logs(clust
         return any(c.is_active and c.context.topics and "broken" not in c.context.topics for c in controllers)
 
     for broker in brokers:
-        await_true(lambda b=broker: has_logs(b))
+        wait_until(lambda b=broker: has_logs(b))
     store = brokers[0].store
     store.set(znodes.topic("broken"), b"garb")
     store.delete(znodes.CONTROLLER)
-    await_true(has_left_it_out)
+    wait_until(has_left_it_out)
     assert run("topics", "delete", "broken") == (0, [{"topic": "broken", "deleted": True, "waits_for_brokers": []}])
     for broker in brokers:
-        await_true(lambda b=broker: not has_logs(b))
+        wait_until(lambda b=broker: not has_logs(b))
 
 
 def test_a_topic_whose_replicas_are_all_on_brokers_that_are_not_there_is_described_and_deleted(cluster, run, text):

@@ -15,7 +15,7 @@ from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
-from tests.unit.tools.test_cluster_commands import await_true
+from tests.waiting import wait_until
 
 #: They are spread over the partitions of __consumer_offsets, so over the brokers.
 GROUPS = [f"group-{number}" for number in range(6)]
@@ -66,7 +66,7 @@ def coordinator(cluster, group):
             found.append(client.ask(fc.FindCoordinatorRequest(key=group), 3))
         return found[-1].error_code == 0
 
-    await_true(is_there)
+    wait_until(is_there)
     number = found[-1].node_id
     with Client(cluster.brokers[number], client_id=f"client of {group}") as client:
         yield client, number
@@ -89,7 +89,7 @@ def commit(client, group, offsets, generation=-1, member=""):
         response = client.ask(request, 7)
         return {p.error_code for topic in response.topics for p in topic.partitions} == {0}
 
-    await_true(is_done)
+    wait_until(is_done)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def member(client, group, partitions, instance_id=None, protocol_type="consumer"
             request.member_id = joined[-1].member_id
         return joined[-1].error_code == 0
 
-    await_true(has_joined)
+    wait_until(has_joined)
     ids = {"group_id": group, "generation_id": joined[-1].generation_id, "member_id": joined[-1].member_id}
     assigned = [TopicPartition(topic=topic, partitions=partitions)]
     assignment = b"\0\1" + ConsumerProtocolAssignment(assigned_partitions=assigned).encode(1)

@@ -1,7 +1,5 @@
 """`kcore reassign --throttle` and `--unthrottle`."""
 
-import time
-
 import pytest
 
 import kcore
@@ -11,8 +9,8 @@ from kcore.errors import InvalidReplicaAssignment, TopicAuthorizationFailed
 from kcore.metadata import znodes
 from kcore.tools.main import main
 from kcore.tools.reassign_throttle import FOLLOWER_LIST, LEADER_LIST, LISTS, remove_throttle, throttled_replicas
+from tests.waiting import wait_until
 
-DEADLINE_S = 60
 UNBOUNDED = 2**63 - 1
 
 
@@ -59,14 +57,7 @@ def own_config(cluster, topic):
 def create(cluster, topic, broker):
     reference = main(["topics", "create", topic, "--assign", str(broker), "--bootstrap", cluster.bootstrap_servers])
     assert reference == 0
-    await_true(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
-
-
-def await_true(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never became so"
-        time.sleep(0.02)
+    wait_until(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
 
 
 def test_a_throttle_stays_until_it_is_removed(cluster, reassign, capsys):
@@ -79,7 +70,7 @@ def test_a_throttle_stays_until_it_is_removed(cluster, reassign, capsys):
     )
     assert rates(cluster) == [(1000, 1000), (1000, 1000), (UNBOUNDED, UNBOUNDED)]
     assert own_config(cluster, "t") == {LEADER_LIST: "0:0", FOLLOWER_LIST: "0:1"}
-    await_true(lambda: reassign("--status")[1] == "nothing is being moved\n")
+    wait_until(lambda: reassign("--status")[1] == "nothing is being moved\n")
     assert reassign("t", "--unthrottle") == (0, "the throttle is removed\n")
     assert rates(cluster) == [(UNBOUNDED, UNBOUNDED)] * 3
     assert own_config(cluster, "t") == {}
@@ -99,12 +90,12 @@ def test_a_move_without_a_throttle_says_that_an_earlier_one_still_holds(cluster,
     words = ["reassign", "e", "--to", "1", "--bootstrap", cluster.bootstrap_servers]
     for extra, is_said in (["--throttle", "1000", "--dry-run"], False), (["--dry-run"], True), ([], True):
         main(["topics", "alter", "e", "--config", f"{LEADER_LIST}=0:0", "--bootstrap", cluster.bootstrap_servers])
-        await_true(lambda: all(dict(b.admin_manager.topic_config("e")) for b in cluster.brokers.values()))
+        wait_until(lambda: all(dict(b.admin_manager.topic_config("e")) for b in cluster.brokers.values()))
         capsys.readouterr()
         assert main([*words, *extra]) == 0
         note = "e: the throttle of an earlier move is still there"
         assert (note in capsys.readouterr().err) == is_said
-    await_true(lambda: cluster.leader("e") == 1)
+    wait_until(lambda: cluster.leader("e") == 1)
     assert main(words) == 0 and not capsys.readouterr().err, "it is there already"
 
 
@@ -115,9 +106,9 @@ def settings(cluster, topic):
 def with_older_throttle(cluster, reassign, topic):
     """Its settings: of partition 0, which has been moved from broker 0 to 1, and is not unthrottled yet."""
     assert main(["topics", "create", topic, "--assign", "0:0", "--bootstrap", cluster.bootstrap_servers]) == 0
-    await_true(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
+    wait_until(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
     assert reassign(f"{topic}:0", "--to", "1", "--throttle", "1000")[0] == 0
-    await_true(lambda: reassign("--status")[1] == "nothing is being moved\n")
+    wait_until(lambda: reassign("--status")[1] == "nothing is being moved\n")
     await_known(cluster, topic)
     older = ([(1000, 1000), (1000, 1000), (UNBOUNDED, UNBOUNDED)], {LEADER_LIST: "0:0", FOLLOWER_LIST: "0:1"})
     assert settings(cluster, topic) == older
@@ -127,10 +118,10 @@ def with_older_throttle(cluster, reassign, topic):
 def await_known(cluster, topic):
     """Every broker has the topic's settings and leaders: any of them may be asked."""
     stored = own_config(cluster, topic)
-    await_true(lambda: all(b.admin_manager.topic_config(topic) == stored for b in cluster.brokers.values()))
+    wait_until(lambda: all(b.admin_manager.topic_config(topic) == stored for b in cluster.brokers.values()))
     leader = cluster.leader(topic)
     brokers = cluster.brokers.values()
-    await_true(lambda: all(b.metadata_cache.topic(topic).partitions[0].leader == leader for b in brokers))
+    wait_until(lambda: all(b.metadata_cache.topic(topic).partitions[0].leader == leader for b in brokers))
 
 
 def test_a_move_of_nothing_leaves_the_throttle_of_an_older_one(cluster, reassign):

@@ -5,8 +5,9 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.explain import explain_isr
+from tests.batches import batch
 
-from ..conftest import TP, Answer, Node, batch, update
+from ..conftest import TP, Answer, Node, update
 from ..test_follower_fetches import follow
 
 OTHER = TopicPartition("t", 1)

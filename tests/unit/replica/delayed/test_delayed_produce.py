@@ -14,8 +14,9 @@ from kcore.purgatory.timer import Timer
 from kcore.replica.delayed.delayed_produce import DelayedProduce, ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_meters import ReplicaMeters
+from tests.batches import batch
 
-from ..conftest import TP, batch, update
+from ..conftest import TP, update
 
 A, B, FAILED = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 

@@ -7,9 +7,9 @@ import pytest
 
 from kcore import errors
 from kcore.common import file
-from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.fetcher.fetcher_state import AppendedRecords
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from tests import batches
 from tests.unit.replica.conftest import TP, Node, update
 
 DEADLINE_S = 60
@@ -20,10 +20,7 @@ def append(logs, records, leader_log_start_offset=0, leader_epoch=3):
 
 
 def batch(base_offset, *values, epoch=1):
-    builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch)
-    for value in values:
-        builder.append(value, timestamp=1_700_000_000_000)
-    return builder.build()
+    return batches.batch(*values, base_offset=base_offset, leader_epoch=epoch)
 
 
 @pytest.fixture

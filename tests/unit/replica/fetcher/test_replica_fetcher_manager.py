@@ -14,6 +14,7 @@ from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState, fetch
 from kcore.replica.fetcher.leader_endpoint import FetchedPartition, FetchReply, LeaderFeatures
 from kcore.replica.fetcher.partition_fetch_state import Phase
 from kcore.replica.fetcher.replica_fetcher_manager import FetcherKey, ReplicaFetcherManager
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
 TPS = [TopicPartition("t", number) for number in range(8)]
@@ -124,15 +125,6 @@ def make():
     yield make
     for fixture in made:
         fixture.manager.close()
-
-
-def wait_until(condition):
-    deadline = threading.Event()
-    for _ in range(DEADLINE_S * 200):
-        if condition():
-            return
-        deadline.wait(0.005)
-    raise AssertionError("not within the deadline")
 
 
 # -- which thread -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ from kcore.replica.moves import log_tail
 from kcore.replica.moves.future_logs import FutureLogs
 from kcore.replica.moves.local_leader_endpoint import LocalLeaderEndPoint
 from kcore.replica.moves.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
-from tests.unit.replica.conftest import TP, Node, batch, update
+from tests.batches import batch
+from tests.unit.replica.conftest import TP, Node, update
 
 A, B = TopicPartition("a", 1), TopicPartition("b", 0)
 

@@ -16,7 +16,8 @@ from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.requests.request_handler_pool import RunsOn
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 TWO = {
     "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",

@@ -61,7 +61,7 @@ from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
 from kcore.server.requests.request_handler_pool import RunsOn
 from tests.cluster_sessions import LONG_MS, kill
 from tests.unit.server.client import Client
-from tests.unit.server.replicas import wait_until
+from tests.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[4]
 T0 = TopicPartition("t", 0)

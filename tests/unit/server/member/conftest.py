@@ -1,7 +1,6 @@
 """A broker that is a member of a cluster; the tests are its controller."""
 
 import threading
-import time
 from uuid import UUID
 
 import pytest
@@ -18,13 +17,6 @@ from tests.unit.server.controller_client import ControllerClient
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = UUID(int=77)
 DEADLINE_S = 60
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
 
 
 def run_now(call):

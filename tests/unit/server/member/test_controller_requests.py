@@ -38,20 +38,12 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.handlers import metadata as metadata_handler
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
+from tests.batches import batch
 from tests.unit.protocol.random_messages import random_struct
-from tests.unit.replica.conftest import batch
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient, codes
-from tests.unit.server.member.conftest import (
-    DEADLINE_S,
-    T0,
-    T1,
-    TOPIC_ID,
-    metadata,
-    partition,
-    wait_until,
-    with_broker_2,
-)
+from tests.unit.server.member.conftest import DEADLINE_S, T0, T1, TOPIC_ID, metadata, partition, with_broker_2
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize("version", range(8))

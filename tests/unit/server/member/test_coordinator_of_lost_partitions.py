@@ -10,7 +10,8 @@ from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import join_group as jg
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import codes
-from tests.unit.server.member.conftest import T0, partition, wait_until, with_broker_2
+from tests.unit.server.member.conftest import T0, partition, with_broker_2
+from tests.waiting import wait_until
 
 OFFSETS = "__consumer_offsets"
 OFFSETS_0 = T0._replace(topic=OFFSETS)

@@ -9,7 +9,8 @@ from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import offset_fetch as of
 from kcore.server.member.leadership_certainty import LeadershipCertainty
 from tests.unit.server.client import Client
-from tests.unit.server.member.conftest import T0, wait_until, with_broker_2
+from tests.unit.server.member.conftest import T0, with_broker_2
+from tests.waiting import wait_until
 
 OFFSETS = "__consumer_offsets"
 

@@ -15,8 +15,9 @@ from kcore.server import broker_parts
 from kcore.server.member import registration
 from kcore.server.member.lost_records import IsrDeparture
 from tests.unit.server.controller_client import ControllerClient
+from tests.waiting import wait_until
 
-from .conftest import T0, TOPIC_ID, run_now, wait_until
+from .conftest import T0, TOPIC_ID, run_now
 
 
 def lose_the_last_record(tmp_path, tree):

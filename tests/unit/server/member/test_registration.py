@@ -17,14 +17,8 @@ from kcore.metadata.store import (
 )
 from kcore.server.member import registration
 from tests.unit.server.controller_client import ControllerClient, codes
-from tests.unit.server.member.conftest import (
-    DEADLINE_S,
-    TOPIC_ID,
-    metadata,
-    partition,
-    run_now,
-    wait_until,
-)
+from tests.unit.server.member.conftest import DEADLINE_S, TOPIC_ID, metadata, partition, run_now
+from tests.waiting import wait_until
 
 
 def test_a_member_registers_its_listeners_and_unregisters_when_it_stops(tree, store):

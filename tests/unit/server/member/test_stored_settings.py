@@ -9,7 +9,8 @@ from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.store import Create
 from kcore.server.quotas.client_quota_manager import QuotaEntity
-from tests.unit.server.member.conftest import DEADLINE_S, run_now, wait_until
+from tests.unit.server.member.conftest import DEADLINE_S, run_now
+from tests.waiting import wait_until
 
 USERS = 10_000
 

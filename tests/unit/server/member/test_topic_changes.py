@@ -21,8 +21,9 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient
-from tests.unit.server.member.conftest import DEADLINE_S, metadata, wait_until, with_broker_2
+from tests.unit.server.member.conftest import DEADLINE_S, metadata, with_broker_2
 from tests.unit.server.test_network_thread import refuse_to_wait
+from tests.waiting import wait_until
 
 
 def test_a_broker_that_is_not_the_controller_answers_not_controller_and_metadata_name_the_controller(

@@ -21,11 +21,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 from kcore.server.config.topic_configs import KEEP_ALL_RECORDS
 from tests.unit.server.controller_client import ControllerClient
-from tests.unit.server.member.conftest import (
-    DEADLINE_S,
-    run_now,
-    wait_until,
-)
+from tests.unit.server.member.conftest import DEADLINE_S, run_now
+from tests.waiting import wait_until
 
 
 def follow_all_changes(broker, store):

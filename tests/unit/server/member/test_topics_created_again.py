@@ -14,7 +14,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost
 from tests.unit.server.controller_client import ControllerClient, codes
-from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, partition, wait_until, with_broker_2
+from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, partition, with_broker_2
+from tests.waiting import wait_until
 
 NEXT_ID = UUID(int=TOPIC_ID.int + 1)
 REFUSED = errors.InconsistentTopicId.code

@@ -11,7 +11,8 @@ from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost
 from kcore.server.member import cluster_member
 from tests.unit.server.controller_client import codes
-from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, metadata, partition, wait_until, with_broker_2
+from tests.unit.server.member.conftest import T0, T1, TOPIC_ID, metadata, partition, with_broker_2
+from tests.waiting import wait_until
 
 KEPT_ID = UUID(int=5)
 K0 = TopicPartition("kept", 0)

@@ -33,7 +33,8 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.server.handlers import describe_cluster
 from tests.unit.server.client import Client
-from tests.unit.server.member.conftest import wait_until, with_broker_2
+from tests.unit.server.member.conftest import with_broker_2
+from tests.waiting import wait_until
 
 
 @pytest.fixture

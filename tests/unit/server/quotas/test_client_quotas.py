@@ -22,7 +22,8 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.quotas.client_quota_manager import DEFAULT, ClientQuotaManager, QuotaEntity, RequestTime, quota_of
 from kcore.server.quotas.client_quotas import ClientQuotas
 from kcore.server.quotas.stored_client_quotas import QuotaChange, StoredClientQuotas
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 ANONYMOUS_C = QuotaEntity("ANONYMOUS", "c")
 

@@ -10,7 +10,8 @@ from kcore.protocol.messages import fetch as f
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.replica_quota import follower_throttles, leader_throttles
 from kcore.server.quotas.replication_quota_manager import UNBOUNDED, ReplicationQuotaManager, ThrottledReplicas
-from tests.unit.replica.conftest import TP, Node, batch
+from tests.batches import batch
+from tests.unit.replica.conftest import TP, Node
 from tests.unit.server.client import Client
 
 OTHER = TopicPartition("t", 1)

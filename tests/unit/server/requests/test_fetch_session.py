@@ -19,7 +19,8 @@ from kcore.protocol.messages import fetch as f
 from kcore.record.memory_records import MemoryRecords
 from kcore.replica.fetch_params import FetchPartitionResult
 from kcore.server.requests.fetch_session import EVICTION_MS, FetchSessionCache, next_epoch
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
 
 ID = UUID(int=7)
 

@@ -20,8 +20,8 @@ from kcore.protocol.messages import metadata as m
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.topics.admin_manager import MAX_PARTITIONS_PER_REQUEST, AdminManager
 from tests.unit.server.client import Client
-from tests.unit.server.replicas import wait_until
 from tests.unit.server.rules_authorizer import Rules
+from tests.waiting import wait_until
 
 LIMIT = 10_000
 TOO_MANY = "Excessively large number of partitions per request: 10001, at most 10000 are allowed."

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from kcore.server.requests.request_handler_pool import RequestHandlerPool, RunsOn
+from tests.waiting import wait_until
 
 SUBMITTED = [runs_on for runs_on in RunsOn if runs_on is not RunsOn.NETWORK_THREAD]
 PREFIXES = tuple(f"kcore-{runs_on.value}-7-" for runs_on in SUBMITTED)
@@ -41,13 +42,6 @@ def pool():
     assert pool_threads() == []
 
 
-def eventually(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.002)
-
-
 def test_threads_start_when_a_request_finds_none_idle_and_no_more_than_allowed(pool):
     assert pool_threads() == []
     go, running = threading.Event(), []
@@ -58,10 +52,10 @@ def test_threads_start_when_a_request_finds_none_idle_and_no_more_than_allowed(p
 
     for expected in (1, 2, 2):
         pool.submit(FakeRequest(), task)
-        eventually(lambda expected=expected: len(running) == expected, "the task does not run")
+        wait_until(lambda expected=expected: len(running) == expected, "the task does not run")
     assert pool_threads() == ["kcore-request-handler-7-0", "kcore-request-handler-7-1"]
     go.set()
-    eventually(lambda: len(running) == 3, "the third task never ran")
+    wait_until(lambda: len(running) == 3, "the third task never ran")
 
 
 def test_an_idle_thread_takes_the_next_request(pool):
@@ -69,7 +63,7 @@ def test_an_idle_thread_takes_the_next_request(pool):
         done = threading.Event()
         pool.submit(FakeRequest(), done.set)
         assert done.wait(60)
-        eventually(lambda: pool._lanes[RunsOn.POOL]._idle == 1, "the thread does not wait for the next request")
+        wait_until(lambda: pool._lanes[RunsOn.POOL]._idle == 1, "the thread does not wait for the next request")
     assert len(pool_threads()) == 1
 
 
@@ -86,7 +80,7 @@ def test_requests_of_one_kind_run_one_after_the_other_in_the_order_of_their_arri
     requests = [FakeRequest() for _ in range(20)]
     for number, request in enumerate(requests):
         pool.submit(request, lambda number=number: task(number), runs_on)
-    eventually(lambda: len(order) == 20, "not all ran")
+    wait_until(lambda: len(order) == 20, "not all ran")
     assert order == list(range(20))
     assert all(request.closed is None for request in requests)
     assert pool_threads() == [f"kcore-{runs_on.value}-7-0"]
@@ -123,7 +117,7 @@ def test_a_request_whose_connection_closes_while_it_waits_never_runs(pool, runs_
     pool.submit(there, lambda: ran.append("there"), runs_on)
     gone.on_abandoned(gone)
     go.set()
-    eventually(lambda: ran, "nothing ran")
+    wait_until(lambda: ran, "nothing ran")
     assert ran == ["there"]
     there.on_abandoned(there)  # no longer waits: nothing happens
 
@@ -158,7 +152,7 @@ def test_shutdown_drops_what_waits_and_returns_when_what_runs_has_ended():
 
     def let_them_end():
         # Not one kind after the other: nothing that waits is to begin while shutdown() waits for a long request.
-        eventually(lambda: not any(lane._waiting for lane in pool._lanes.values()), "what waits is not dropped")
+        wait_until(lambda: not any(lane._waiting for lane in pool._lanes.values()), "what waits is not dropped")
         go.set()
 
     ending = threading.Thread(target=let_them_end)
@@ -181,12 +175,12 @@ def test_a_pool_that_grows_takes_the_requests_that_wait_and_one_that_shrinks_end
 
     for _ in range(4):
         pool.submit(FakeRequest(), task)
-    eventually(lambda: len(running) == 2, "two threads do not run")
+    wait_until(lambda: len(running) == 2, "two threads do not run")
     pool.resize(4)
-    eventually(lambda: len(running) == 4, "the requests that waited do not run")
+    wait_until(lambda: len(running) == 4, "the requests that waited do not run")
     go.set()
     pool.resize(1)
-    eventually(lambda: len(pool_threads()) == 1, "the threads too many do not end")
+    wait_until(lambda: len(pool_threads()) == 1, "the threads too many do not end")
     done = threading.Event()
     pool.submit(FakeRequest(), done.set)
     assert done.wait(60)
@@ -197,9 +191,9 @@ def test_no_request_is_left_while_the_pool_changes_its_size(pool):
     for number in range(300):
         pool.submit(FakeRequest(), lambda number=number: done.append(number))
         pool.resize(1 + number % 3)
-    eventually(lambda: len(done) == 300, "a request was left")
+    wait_until(lambda: len(done) == 300, "a request was left")
     pool.resize(1)
-    eventually(lambda: len(pool_threads()) <= 1, "a thread too many does not end")
+    wait_until(lambda: len(pool_threads()) <= 1, "a thread too many does not end")
 
 
 def test_no_two_threads_have_one_name(pool):
@@ -214,14 +208,14 @@ def test_no_two_threads_have_one_name(pool):
         so_far = len(names)
         for _ in range(count):
             pool.submit(FakeRequest(), task)
-        eventually(lambda: len(names) == so_far + count, "not all run")
+        wait_until(lambda: len(names) == so_far + count, "not all run")
 
     go = threading.Event()
     pool.resize(3)
     fill(3, go)
     pool.resize(1)
     go.set()
-    eventually(lambda: len(pool_threads()) == 1, "the threads too many do not end")
+    wait_until(lambda: len(pool_threads()) == 1, "the threads too many do not end")
     go = threading.Event()
     pool.resize(3)
     fill(3, go)

@@ -24,7 +24,9 @@ from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.partition_watch import PartitionWatch, WatchingFetch
 from kcore.server.handlers.fetch import Handler
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
-from tests.unit.server.client import Client, batch
+from tests.batches import batch
+from tests.unit.server.client import Client
+from tests.waiting import wait_until
 
 COUNT = 40
 
@@ -292,13 +294,6 @@ def fetches(broker):
         metrics[f"{prefix},name=PurgatorySize,delayedOperation=Fetch"]["Value"],
         metrics["kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec,fetcherType=consumer"]["Count"],
     )
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def waiting(purgatory, key):
