@@ -99,7 +99,7 @@ def test_two_members_share_a_group_and_resume_where_it_committed(broker, servers
         thread.start()
     try:
         wait_until(
-            lambda: sorted(assignments.values()) == [[0], [1]], "two members do not share two partitions", timeout=60
+            lambda: sorted(assignments.values()) == [[0], [1]], "two members do not share two partitions", timeout_s=60
         )
     finally:
         stop.set()

@@ -37,7 +37,7 @@ def brokers(tmp_path_factory):
         def all_know_all():
             return all(len(broker.metadata_cache.snapshot.brokers()) == len(RACKS) for broker in brokers)
 
-        wait_until(all_know_all, "the brokers do not know each other", DEADLINE_S)
+        wait_until(all_know_all, "the brokers do not know each other")
         yield brokers
 
 
