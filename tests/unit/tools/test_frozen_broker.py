@@ -6,10 +6,12 @@ The timeouts are longer than the test's deadline: a command that waits for the b
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from tests.system.broker_processes import BrokerProcesses
+from tests.waiting import wait_until
 
 DEADLINE_S = 60
 TOO_LONG = ["--timeout", "600"]
@@ -29,6 +31,9 @@ def brokers(tmp_path_factory):
             "topics", "create", "orders", "--assign", assignment, "--bootstrap", address(brokers, others[0])
         )
         assert created.returncode == 0, created.stderr
+        for number in others:  # the one that stands still may be the controller, which has to tell them first
+            explained = partial(kcore, "explain", "isr", "orders", "--bootstrap", address(brokers, number))
+            wait_until(lambda explained=explained: explained().returncode == 0)
         brokers.pause(FROZEN)
         yield brokers
     finally:
