@@ -28,7 +28,7 @@ from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 
 ONE = os.environ.get("KCORE_SIM_SEED")
-COUNT = 300 if "KCORE_LONG" in os.environ else 40
+COUNT = 150 if "KCORE_LONG" in os.environ else 40
 CHUNK = 10
 
 

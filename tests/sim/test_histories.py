@@ -16,7 +16,7 @@ from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 
 ONE = os.environ.get("KCORE_SIM_SEED")
-COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "500" if "KCORE_LONG" in os.environ else "80"))
+COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "250" if "KCORE_LONG" in os.environ else "80"))
 CHUNK = 10
 FIRST_SEEDS = [int(ONE)] if ONE else range(0, COUNT, CHUNK)
 

@@ -17,7 +17,7 @@ from tests.sim.seeds import history_of
 from tests.sim.shrink import run_history, shrunk
 
 #: Variations of each scenario that are run.
-VARIATIONS = 6 if "KCORE_LONG" in os.environ else 0
+VARIATIONS = 3 if "KCORE_LONG" in os.environ else 0
 
 
 def named(text: str) -> Rule:

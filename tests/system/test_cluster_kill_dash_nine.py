@@ -24,7 +24,7 @@ from tests.system.verifying_clients import VerifyingProducer
 #: A session that outlives pauses of the machine: of brokers that stop in order.
 LONG_MS = 60_000
 #: Each does one to three things to the brokers and the store.
-ROUNDS = 12 if os.environ.get("KCORE_LONG") else 3
+ROUNDS = 6 if os.environ.get("KCORE_LONG") else 3
 SEED = random.randrange(1 << 32) if os.environ.get("KCORE_RANDOM") else 16
 
 
