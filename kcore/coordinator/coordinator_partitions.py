@@ -112,7 +112,7 @@ class CoordinatorPartitions:
             if self.loading.get(partition) == epoch:
                 return
             self.loading[partition] = epoch
-        # A load for an older epoch that still waits or runs finds that it is no longer wanted.
+        # A load for an older epoch, if one still waits or runs, sees the new epoch in `loading` and ends.
         self._disk_scheduler.schedule(f"load-{self._topic}-{partition}", lambda: self._load(partition, epoch, load), 0)
 
     def resign(self, partition: int, epoch: int | None, kept_in: Callable[[], list[T]]) -> list[T]:

@@ -13,7 +13,8 @@ from kcore.network.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class ChannelBuilder:
-    """Makes the parts of each connection that a listener accepts.  Called on the first network thread; raises nothing.
+    """Makes the parts of each connection that a listener accepts.  Called on the first network thread; an
+    exception ends that connection only.
 
     new_transport: from a connected, non-blocking socket, which it then owns.
     new_authenticator: for each connection; None where clients do not authenticate, or do so in the handshake.

@@ -343,7 +343,7 @@ class Processor(ShutdownableThread):
         self._finish(connection)
 
     def _on_writable(self, connection: Connection) -> None:
-        if not connection.has_output:  # its transport wanted to write, in order to read on
+        if not connection.has_output:  # the handshake of its transport had to write first
             self._set_interest(connection, READ)
             self._on_ready(connection, READ)
             return
@@ -586,12 +586,16 @@ class SocketServer:
         )
 
     def on_closed(self, connection: Connection) -> None:
-        with self._per_ip_lock:
-            self._per_ip[connection.peer_host] -= 1
-            if not self._per_ip[connection.peer_host]:
-                del self._per_ip[connection.peer_host]
+        self._forget(connection.peer_host)
         if self.accept_paused:
             self.processors[0].wake_up()
+
+    def _forget(self, host: str) -> None:
+        """One connection of the host has ended."""
+        with self._per_ip_lock:
+            self._per_ip[host] -= 1
+            if not self._per_ip[host]:
+                del self._per_ip[host]
 
     def _accept(self, listening: socket.socket, listener: Listener, builder: ChannelBuilder) -> None:
         """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
@@ -628,10 +632,17 @@ class SocketServer:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             except OSError:
                 pass  # it is gone already; reading will say so
+            context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
+            try:
+                connection = self._new_connection(builder, sock, context)
+            except Exception:
+                logger.exception("%s: its connection to %s cannot be made", host, listener.name)
+                sock.close()
+                self._forget(host)
+                continue
             processor = self.processors[self._next % len(self.processors)]
             self._next += 1
-            context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
-            processor.hand_over(self._new_connection(builder, sock, context))
+            processor.hand_over(connection)
 
     def _new_connection(self, builder: ChannelBuilder, sock: socket.socket, context: ConnectionContext) -> Connection:
         connection = Connection(builder.new_transport(sock), context, self._request_max_bytes)

@@ -80,7 +80,7 @@ def test_a_header_that_is_only_partly_in_what_was_read_is_read_again(tmp_path, p
 
 @pytest.mark.parametrize("present", range(9))
 def test_a_scan_reads_on_for_the_offset_of_the_next_batch(tmp_path, present):
-    """That tells whether the base offset of the batch before it is wrong."""
+    """A scan compares the base offset of a batch with that of the next one, which may begin in the next window."""
     batches = [*filled_up_to(SCAN_WINDOW - present, (0, 1), (100, 250_000)), batch(5), batch(6)]
     filled(tmp_path, batches).close()
     own = LogSegment(str(tmp_path), 0)

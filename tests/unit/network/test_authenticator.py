@@ -90,6 +90,29 @@ def ask(sock, body):
     return read_frame(sock)
 
 
+@pytest.mark.parametrize("of", ["transport", "authenticator"])
+def test_a_connection_that_cannot_be_made_is_closed_and_the_next_one_is_accepted(serve, of, caplog):
+    """The network thread ended, and the broker went on without it: registered, and answering nobody."""
+    attempts = itertools.count()
+
+    def once_broken(make):
+        def attempt(*arguments):
+            if next(attempts) == 0:
+                raise ValueError("a bug")
+            return make(*arguments)
+
+        return attempt
+
+    parts = {"new_transport": Transport, "authenticator": PretendAuthenticator}
+    name = "new_transport" if of == "transport" else "authenticator"
+    parts[name] = once_broken(parts[name])
+    server = serve(Handler(), max_connections_per_ip=1, **parts)
+    assert is_closed(connect(server))
+    assert "a bug" in caplog.text and server.connection_count == 0
+    second = connect(server)
+    assert ask(second, b"auth hello") == b"who?"
+
+
 SESSION = [b"auth hello", b"auth alice", b"1", b"", b"auth hello", b"2", b"auth alice", b"3"]
 ANSWERS = [b"who?", b"yes", b"alice 1", b"alice ", b"who?", b"alice 2", b"yes", b"alice 3"]
 
