@@ -15,9 +15,11 @@ from kcore.controller.controller_context import LiveBroker
 from kcore.errors import InvalidConfig
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import inter_broker_listener_name
+from kcore.server.member import inter_broker_connections
 from kcore.server.member.cluster_controller import make_controller
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.waiting import wait_until
@@ -104,3 +106,18 @@ def test_a_controller_calls_no_broker_through_another_listener_and_names_it(capl
         assert "broker 2 has no address on the listener PLAINTEXT, through which brokers call each other" in caplog.text
         with pytest.raises(BlockingIOError):
             other.accept()
+
+
+def test_connections_are_made_as_the_protocol_of_the_listener_between_brokers_says(monkeypatch):
+    class Unreachable(Exception):
+        pass
+
+    def refuse(sock, host):
+        raise Unreachable(host)
+
+    monkeypatch.setitem(inter_broker_connections._CONNECTION_FACTORIES, SecurityProtocol.PLAINTEXT, refuse)
+    connections = InterBrokerConnections(KafkaConfig(), MetadataCache("cluster"), SYSTEM_TIME)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        sender = connections.sender(listening.getsockname(), "test", request_timeout_ms=60_000)
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
+            sender.api_versions()
