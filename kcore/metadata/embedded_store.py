@@ -4,10 +4,10 @@ One row per node.  Write-ahead log, and synchronous=FULL: a change is on the dis
 a topic nor a block of producer ids is forgotten when the machine stops.
 
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
-it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes.  Time in
-in which no process could write (another program has locked the file) does not count: all counts of silence begin again
-after it.  A store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing
-while it is idle.
+it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes; at once
+if the session's process has ended (session_locks.py).  Time in which no process could write (another program has locked
+the file) does not count: all counts of silence begin again after it.  A store that has left no watch and made no
+ephemeral node has neither a row nor a thread, and costs nothing while it is idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
@@ -31,6 +31,7 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.text import bytes_of
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
+from kcore.metadata.session_locks import SessionLocks
 from kcore.metadata.store import (
     ConnectionLost,
     Create,
@@ -180,6 +181,7 @@ class EmbeddedStore(MetadataStore):
         # None: no row yet, so no other process can end the session.
         self._session_id: int | None = None
         self._has_expired = False
+        self._session_locks = SessionLocks(path)
         self._last_heartbeat_ms = 0.0
         # Session -> its heartbeat and for how long it has stood still.
         self._observed: dict[int, tuple[int, float]] = {}
@@ -425,8 +427,7 @@ class EmbeddedStore(MetadataStore):
         self._close(ends_session=True)
 
     def abandon(self) -> None:
-        """Close the file as the end of a killed process does: the session lives on until the others, who see it silent
-        for its timeout, end it."""
+        """Close the file as the end of a killed process does: the others end the session when they see it."""
         self._close(ends_session=False)
 
     def _close(self, *, ends_session: bool) -> None:
@@ -445,19 +446,27 @@ class EmbeddedStore(MetadataStore):
                         self._end_session(self._session_id)
                     if wait.is_busy:
                         raise ConnectionLost(f"{self.path} is locked{self._holder()}")
+                    self._session_locks.release()
             except (sqlite3.Error, StoreError) as error:
-                # As after a lost connection: the others end the session when it has been silent for its timeout.
+                # As after a lost connection: the others end the session.
                 logger.warning("session %d could not be ended: %s", self._session_id, error)
             finally:
+                self._session_locks.abandon()
                 self._db.close()
 
     def _open_session(self) -> int:
         """Give the session its row, from where on it has to be kept alive; its id."""
         if self._session_id is None:
-            with self._transaction():
-                self._db.execute("UPDATE counter SET session_id = session_id + 1")
-                (session_id,) = self._db.execute("SELECT session_id FROM counter").fetchone()
-                self._db.execute("INSERT INTO session VALUES (?, ?, 0)", (session_id, self._session_timeout_ms))
+            try:
+                with self._transaction():
+                    self._db.execute("UPDATE counter SET session_id = session_id + 1")
+                    (session_id,) = self._db.execute("SELECT session_id FROM counter").fetchone()
+                    self._db.execute("INSERT INTO session VALUES (?, ?, 0)", (session_id, self._session_timeout_ms))
+                    if self._file_id is not None:
+                        self._session_locks.hold(session_id)
+            except BaseException:
+                self._session_locks.release()
+                raise
             self._session_id = session_id
             self._last_heartbeat_ms = self._time.hi_res_clock_ms()
             self._start_polling()
@@ -481,6 +490,7 @@ class EmbeddedStore(MetadataStore):
         error = SessionExpired(f"{self.path}: session {self._session_id}")
         self._has_expired = True
         self._session_id = None
+        self._session_locks.release()
         self._watches.clear()
         self._session_events.append(SessionEvent.EXPIRED)
         self._wake_up()
@@ -562,17 +572,21 @@ class EmbeddedStore(MetadataStore):
                 continue
             before, silence_ms = self._observed.get(session_id, (None, 0.0))
             silence_ms = silence_after(silence_ms, gap_ms, timeout_ms) if before == heartbeat else 0.0
-            if silence_ms < timeout_ms:
+            is_abandoned = self._session_locks.is_abandoned(session_id)
+            if silence_ms < timeout_ms and not is_abandoned:
                 observed[session_id] = heartbeat, silence_ms
                 continue
             with self._brief_wait() as wait, self._transaction():
                 still = self._db.execute("SELECT heartbeat FROM session WHERE id = ?", (session_id,)).fetchone()
                 if still == (heartbeat,):
-                    logger.info("%s: session %d has been silent for %d ms", self.path, session_id, timeout_ms)
+                    why = "is of a process that has ended" if is_abandoned else f"has been silent for {timeout_ms} ms"
+                    logger.info("%s: session %d %s", self.path, session_id, why)
                     self._end_session(session_id)
             if wait.is_busy:
                 return False
+            self._session_locks.remove(session_id)
         self._observed = observed
+        self._session_locks.keep(observed)
         self._sessions = [session for session in self._sessions if session[0] in observed]
         return True
 

@@ -71,8 +71,9 @@ class Cluster:
     racks: broker.rack of each broker, None for one without.  authorizer: of all brokers; their own requests to each
     other have to be allowed too.  config: settings of all brokers, as for Broker.  Topics
     have three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are),
-    and so have the consumers' offsets.  A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed,
-    and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here) after a failure.
+    and so have the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s
+    here), has failed, and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here)
+    after a failure.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
     interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
     raises.
@@ -203,7 +204,8 @@ class Cluster:
 
     def kill(self, broker_id: int) -> None:
         """Have a broker fail as kill -9 does, as far as threads can: its connections break, nothing is flushed, it
-        leaves no marker of a clean stop, and the others notice it when its session has timed out.
+        leaves no marker of a clean stop.  With a store on SQLite the others notice it within a quarter of a second,
+        with ZooKeeper when its session has timed out.
 
         What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run,
         TypeError and ValueError for an id that no broker has.

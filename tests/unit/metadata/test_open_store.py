@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -120,13 +121,15 @@ def test_paths_of_nodes():
         assert check_path(path) == path
 
 
-def test_an_abandoned_session_lives_until_the_others_have_seen_it_silent_for_its_timeout(tmp_path):
+def test_an_abandoned_session_without_a_lock_file_lives_until_the_others_have_seen_it_silent_for_its_timeout(tmp_path):
+    """test_session_locks.py has those with one."""
     time, path = MockTime(), str(tmp_path / "cluster.db")
     dead, other = (
         EmbeddedStore(path, durable=False, poll_interval_ms=None, session_timeout_ms=3000, time=time) for _ in range(2)
     )
     dead.create("/e", ephemeral=True)
     dead.abandon()
+    os.unlink(f"{path}-session-1")
     with pytest.raises(StoreError):
         dead.get("/e")
     dead.close()
