@@ -14,10 +14,14 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from kcore.common.properties import read_properties
+
 _LISTEN = "0A"  # st of /proc/net/tcp
 #: Of /proc/PID/stat: stopped by a signal, and stopped by a debugger.
 _STOPPED_STATES = {"T": "stopped by SIGSTOP or a terminal", "t": "stopped by a debugger"}
 _LOCK_FILE = "/.lock"
+#: In every data directory: which broker of which cluster it belongs to.
+_META_PROPERTIES = "meta.properties"
 
 
 class BrokerProcess(NamedTuple):
@@ -66,6 +70,24 @@ def process_of_data_dir(data_dir: str) -> BrokerProcess | None:
         if lock in targets:
             return BrokerProcess(pid, _data_dirs(targets))
     return None
+
+
+def process_of_member(cluster_id: str | None, broker_id: int) -> BrokerProcess | None:
+    """That holds the lock of a data directory of this broker, which need not be registered; None as above."""
+    for pid in _pids():
+        data_dirs = _data_dirs(_open_files(pid))
+        own = tuple(path for path in data_dirs if _member_of_data_dir(path) == (cluster_id, str(broker_id)))
+        if own:
+            return BrokerProcess(pid, own)
+    return None
+
+
+def _member_of_data_dir(data_dir: str) -> tuple[str | None, str | None]:
+    try:
+        properties = read_properties(os.path.join(data_dir, _META_PROPERTIES))
+    except (OSError, ValueError):
+        return None, None
+    return properties.get("cluster.id"), properties.get("broker.id", properties.get("node.id"))
 
 
 def _stopped(pid: int) -> str | None:

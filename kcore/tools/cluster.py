@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from kcore.client.admin_client import ClusterDescription, PartitionDescription
+from kcore.client.broker_process import process_of_member
 from kcore.common.text import counted, json_line
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, is_in_sync, leader_text
@@ -29,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 if a broker does not answer, a partition has no leader, or fewer replicas in sync than it has."""
+    """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
+    than it has."""
     with admin_client(args) as admin:
         cluster = admin.describe_cluster()
         for name in args.topics:
@@ -45,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     brokers = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
     if args.broker is not None and args.broker not in brokers:
         raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
+    # The cluster has ended their sessions; their processes may be here all the same.
+    processes = {number: _process_text(cluster, number) for number in brokers if number not in cluster.brokers}
+    silent |= {number: text for number, text in processes.items() if text is not None}
     internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
     problems = [
         _Problem(tp, partition, tp.topic in internal)
@@ -64,6 +69,15 @@ def run(args: argparse.Namespace) -> int:
         for line in _problem_lines(problems, cluster, args.internal):
             print(line)
     return DAMAGE if problems or silent else OK
+
+
+def _process_text(cluster: ClusterDescription, broker: int) -> str | None:
+    """What the process of a broker that is not registered does; None for none on this machine."""
+    process = process_of_member(cluster.cluster_id, broker)
+    if process is None:
+        return None
+    runs = f"its process {process.pid} runs: it is starting, or its session has ended and it has no new one yet"
+    return process.stopped_reason() or runs
 
 
 class _Problem(NamedTuple):
@@ -152,7 +166,8 @@ def _broker_text(event: Mapping[str, object]) -> str:
     at = f"at {event['address']}" if event["is_alive"] else "not alive"
     rack = f", rack {event['rack']}" if event["rack"] else ""
     controller = ", controller" if event["is_controller"] else ""
-    silence = "" if event["no_answer"] is None else f"; it does not answer: {event['no_answer']}"
+    verb = "it does not answer: " if event["is_alive"] else ""
+    silence = "" if event["no_answer"] is None else f"; {verb}{event['no_answer']}"
     return (
         f"  broker {event['broker']} {at}{rack}{controller}: leads {event['leaders']} "
         f"(preferred leader of {event['preferred_leaders']}), in sync for {event['in_sync']} "

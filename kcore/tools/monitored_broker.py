@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import Any
 
-from kcore.client.admin_client import Address, Node
-from kcore.client.broker_process import BrokerProcess, process_of_address
+from kcore.client.admin_client import Address, ClusterDescription, Node, PartitionDescription
+from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
 from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import DEFAULT_BOOTSTRAP, add_timeout, admin_client, ids_text
@@ -44,32 +44,54 @@ class MonitoredBroker:
             return
         args.bootstrap = args.bootstrap or DEFAULT_BOOTSTRAP
         node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
-        address = addresses(args.bootstrap)[0] if node is None else (node.host, node.port)
-        self._data_dir = _data_dir(address, node, args.timeout)
+        if isinstance(node, BrokerProcess):
+            self._data_dir = _data_dir_of(node, f"broker {args.broker}, which is not registered", None, args.timeout)
+        elif node is None:
+            self._data_dir = _data_dir(addresses(args.bootstrap)[0], None, args.timeout)
+        else:
+            self._data_dir = _data_dir((node.host, node.port), node, args.timeout)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Raises MonitorError, OSError."""
         return ask_broker(self._data_dir, command, self._timeout_s, **arguments)
 
 
-def _node(args: argparse.Namespace, topic_partition: TopicPartition | None) -> Node:
-    """The broker with the id of --broker, or the partition's leader.  Raises UsageError, KafkaError, OSError."""
+def _node(args: argparse.Namespace, topic_partition: TopicPartition | None) -> Node | BrokerProcess:
+    """The broker with the id of --broker, or the partition's leader; the process of one that is not registered.
+
+    Raises UsageError, KafkaError, OSError.
+    """
     with admin_client(args) as admin:
         if args.broker is not None or topic_partition is None:
-            brokers = admin.describe_cluster(()).brokers
-            if args.broker not in brokers:
-                raise UsageError(f"broker {args.broker} is not alive; there are {ids_text(brokers)}")
-            return brokers[args.broker]
+            cluster = admin.describe_cluster(())
+            broker = cluster.brokers.get(args.broker) or process_of_member(cluster.cluster_id, args.broker)
+            if broker is None:
+                raise UsageError(f"broker {args.broker} is not alive; there are {ids_text(cluster.brokers)}")
+            return broker
         cluster = admin.describe_cluster([topic_partition.topic])
     partition = cluster.topics[topic_partition.topic].partitions.get(topic_partition.partition)
     if partition is None:
         raise UsageError(f"there is no partition {topic_partition}")
     if partition.leader not in cluster.brokers:
-        raise UsageError(
-            f"{topic_partition} has no leader that is alive: name with --broker which one to ask, its replicas are on "
-            f"{ids_text(partition.replicas)}"
-        )
+        raise UsageError(_why_nobody_leads(topic_partition, partition, cluster))
     return cluster.brokers[partition.leader]
+
+
+def _why_nobody_leads(
+    topic_partition: TopicPartition, partition: PartitionDescription, cluster: ClusterDescription
+) -> str:
+    """Who may lead, who is there, and what helps."""
+    alive = [replica for replica in partition.replicas if replica in cluster.brokers]
+    why = (
+        f"{topic_partition} has no leader: its replicas are on {ids_text(partition.replicas)}, in sync were last "
+        f"{ids_text(partition.isr)}, alive are {ids_text(alive)}.  It is led again once one that was in sync is back"
+    )
+    if alive and not set(alive) & set(partition.isr):
+        return (
+            f"{why}; only if none of them comes back: kcore elect {topic_partition.topic}:{topic_partition.partition} "
+            f"--unclean, which loses what {ids_text(alive)} did not copy.  --broker {alive[0]} explains its replica"
+        )
+    return f"{why}.  --broker {alive[0]} explains its replica" if alive else why
 
 
 def _data_dir(address: Address, node: Node | None, timeout_s: float) -> str:
@@ -82,12 +104,20 @@ def _data_dir(address: Address, node: Node | None, timeout_s: float) -> str:
             f"{name}: no process of this machine, and of this user, listens there.  Run the command on the broker's "
             "machine: it reads a socket in the broker's data directory, since Kafka's protocol has no request for this"
         )
+    return _data_dir_of(process, name, port, timeout_s)
+
+
+def _data_dir_of(process: BrokerProcess, name: str, port: int | None, timeout_s: float) -> str:
+    """port: of the broker, where its process may have several.  Raises MonitorError."""
     found = [path for path in process.data_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
-    if len(found) > 1:
+    if len(found) > 1 and port is not None:
         found = [path for path in found if port in ask_broker(path, "ports", timeout_s)]
     if not found:
+        stopped = process.stopped_reason()
         raise MonitorError(
-            f"{name}: its process {process.pid} has no data directory with {FILE_NAME}, {_serves(process)}"
+            f"{name}: {stopped}"
+            if stopped is not None
+            else f"{name}: its process {process.pid} has no data directory with {FILE_NAME}, {_serves(process)}"
         )
     return found[0]
 

@@ -13,6 +13,7 @@ import threading
 from typing import NamedTuple
 
 from kcore.client.admin_client import AdminClient
+from kcore.client.broker_process import process
 from kcore.common.properties import read_properties
 from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
@@ -136,9 +137,9 @@ class _ServedCluster:
         os.makedirs(self._args.data, exist_ok=True)
         deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + _START_S * 1000
         for number in range(self._args.brokers):
-            process = self._start_broker(number)
-            self._running[number] = process
-            threading.Thread(target=self._read, args=(number, process), daemon=True).start()
+            child = self._start_broker(number)
+            self._running[number] = child
+            threading.Thread(target=self._read, args=(number, child), daemon=True).start()
         while len(self._addresses) < self._args.brokers or not self._agree():
             event = self._next_event(_POLL_S)
             if event is not None and event.line is None:
@@ -158,7 +159,9 @@ class _ServedCluster:
 
     def stop(self) -> bool:
         """Stop the brokers, the controller last: it elects the leaders that replace the others.  A later signal
-        kills those that still run.  Returns whether all have stopped cleanly."""
+        kills those that still run.  A process that stands still is continued, for it to stop too; one that a debugger
+        keeps still is killed.  Returns whether all have stopped cleanly."""
+        self._continue_what_stands_still()
         controller, self._has_ended_uncleanly = self._controller(), False
         for number in sorted(self._running, key=lambda number: number == controller):
             if number in self._running:
@@ -166,17 +169,31 @@ class _ServedCluster:
                 self._wait_for_end(number)
         return not self._has_ended_uncleanly
 
+    def _continue_what_stands_still(self) -> None:
+        for number, child in self._running.items():
+            reason = process(child.pid).stopped_reason()
+            if reason is not None:
+                print(f"kcore: broker {number}: {reason}: it is continued, to stop", flush=True)
+                child.send_signal(signal.SIGCONT)
+
     def _wait_for_end(self, number: int) -> None:
         timeout_s: float | None = _LONG_STOP_S
         while number in self._running:
             try:
                 event = self._next_event(timeout_s)
             except _StopRequested:
-                for process in self._running.values():
-                    process.kill()
+                for child in self._running.values():
+                    child.kill()
                 continue
             if event is None:
-                print(f"kcore: waiting for broker {number} to stop; another Ctrl-C kills what still runs", flush=True)
+                reason = process(self._running[number].pid).stopped_reason()
+                if reason is not None:
+                    print(f"kcore: broker {number}: {reason}: it is killed", flush=True)
+                    self._running[number].kill()
+                else:
+                    print(
+                        f"kcore: waiting for broker {number} to stop; another Ctrl-C kills what still runs", flush=True
+                    )
                 timeout_s = None
             elif event.line is None:
                 how = self._how_it_ended(event)
@@ -233,12 +250,12 @@ class _ServedCluster:
     def _log_file(self, number: int) -> str:
         return os.path.join(self._args.data, f"broker-{number}.txt")
 
-    def _read(self, number: int, process: subprocess.Popen[str]) -> None:
+    def _read(self, number: int, child: subprocess.Popen[str]) -> None:
         """On a thread of its own: the process's lines as events."""
-        assert process.stdout is not None
-        for line in process.stdout:
+        assert child.stdout is not None
+        for line in child.stdout:
             self._events.put(_Event(number, line))
-        process.wait()
+        child.wait()
         self._events.put(_Event(number))
 
     def _next_event(self, timeout_s: float | None) -> _Event | None:

@@ -130,3 +130,46 @@ def test_a_running_broker_is_explained_and_measured_by_its_address(brokers):
     assert follower.stdout.startswith("orders-0 on broker 2: follower of broker 1")
     metrics = kcore("metrics", "--bootstrap", address(brokers, 2), "--match", "LeaderCount", *TOO_LONG)
     assert "name=LeaderCount  Value=" in metrics.stdout
+
+
+@pytest.fixture(scope="module")
+def expired(tmp_path_factory):
+    """Three brokers, of which two stand still and have lost their sessions."""
+    brokers = BrokerProcesses(tmp_path_factory.mktemp("expired"), topic="orders", partitions=1, session_ms=3000)
+    try:
+        brokers.start_all()
+        created = kcore("topics", "create", "orders", "--assign", "1,0", "--bootstrap", address(brokers, 2))
+        assert created.returncode == 0, created.stderr
+        for number in (0, 1):
+            brokers.pause(number)
+        alive = partial(kcore, "cluster", "--json", "--bootstrap", address(brokers, 2))
+        wait_until(lambda: '"brokers": 1,' in alive().stdout, pause_s=0.5)
+        yield brokers
+    finally:
+        for process in brokers.running.values():
+            process.kill()
+            process.wait()
+
+
+def test_each_broker_that_has_lost_its_session_because_it_stands_still_is_named_with_its_process(expired):
+    done = kcore("cluster", "--bootstrap", address(expired, 2))
+    assert done.returncode == 1
+    for number in (0, 1):
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(f"  broker {number} ")]
+        pid = expired.running[number].pid
+        assert f"broker {number} not alive: " in line
+        assert f"; its process {pid} stands still, stopped by SIGSTOP or a terminal" in line
+
+
+@pytest.mark.parametrize("words", [["metrics"], ["explain", "isr", "orders"]], ids=" ".join)
+def test_a_broker_without_a_session_is_named_by_its_id_too(expired, words):
+    done = kcore(*words, "--bootstrap", address(expired, 2), "--broker", "0")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"its process {expired.running[0].pid} stands still, stopped by SIGSTOP" in done.stderr
+
+
+def test_a_partition_that_nobody_leads_is_explained_by_who_is_alive_and_who_was_in_sync(expired):
+    done = kcore("explain", "isr", "orders", "--bootstrap", address(expired, 2))
+    assert done.returncode == 2
+    assert "orders-0 has no leader: its replicas are on 1,0, in sync were last " in done.stderr
+    assert "alive are none.  It is led again once one that was in sync is back\n" in done.stderr

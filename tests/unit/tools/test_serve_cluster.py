@@ -162,6 +162,52 @@ def test_a_cluster_stops_also_where_whoever_started_it_has_the_signal_blocked(se
 
 
 @pytest.mark.timeout(5 * DEADLINE_S)
+def test_brokers_that_stand_still_are_continued_and_stop_with_the_others(serve):
+    process = serve("--brokers", "3", "--hints")
+    hints = "".join(lines_until(process, "explain isr"))
+    (victim,) = re.findall(r"kill -9 (\d+)  # broker 2", hints)
+    brokers = [victim, next(pid for pid in children_of(process.pid) if pid != victim)]
+    for pid in brokers:
+        os.kill(int(pid), signal.SIGSTOP)
+    process.terminate()
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, ""), out
+    for pid in brokers:
+        assert re.search(
+            rf"broker \d: its process {pid} stands still, stopped by SIGSTOP.*: it is continued, to stop", out
+        )
+    assert sorted(re.findall(r"broker (\d) stopped", out)) == ["0", "1", "2"]
+
+
+def children_of(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_broker_that_a_debugger_keeps_still_is_named_and_killed(tmp_path, monkeypatch, capsys):
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    cluster._running[1] = child = Process()
+    monkeypatch.setattr(cluster, "_controller", lambda: None)
+    monkeypatch.setattr(serve_cluster, "_LONG_STOP_S", 0)
+    reason = "its process 4711 stands still, stopped by a debugger"
+    monkeypatch.setattr(serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: reason))
+    next_event = cluster._next_event
+
+    def after_the_kill(timeout_s):
+        if child.calls[-1] == "kill":
+            cluster._events.put(serve_cluster._Event(1))
+        return next_event(timeout_s)
+
+    monkeypatch.setattr(cluster, "_next_event", after_the_kill)
+    assert not cluster.stop()
+    assert child.calls == [signal.SIGCONT, "terminate", "kill"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"kcore: broker 1: {reason}: it is continued, to stop",
+        f"kcore: broker 1: {reason}: it is killed",
+        "kcore: broker 1 has ended by SIGKILL",
+    ]
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
 def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp_path):
     process = serve("--brokers", "2", "-o", "log.segment.bytes=x")
     _, err = process.communicate(timeout=DEADLINE_S)
@@ -208,6 +254,11 @@ class Process:
 
     def __init__(self):
         self.calls = []
+
+    pid = 0  # no process has it
+
+    def send_signal(self, number):
+        self.calls.append(number)
 
     def terminate(self):
         self.calls.append("terminate")
