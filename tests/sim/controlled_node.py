@@ -15,7 +15,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker
-from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnResult
+from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnControlledShutdown, OnResult
 from kcore.controller.partition_reassignment import Targets
 from kcore.coordinator.coordinators import Coordinators
 from kcore.errors import ApiError
@@ -34,7 +34,7 @@ from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.handlers.leader_and_isr import Handler as LeaderAndIsrHandler
 from kcore.server.handlers.stop_replica import Handler as StopReplicaHandler
 from kcore.server.handlers.update_metadata import Handler as UpdateMetadataHandler
-from kcore.server.member.cluster_member import ClusterMember, OnControlledShutdown
+from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.topics.topic_adoption import TopicAdoption
 from tests.sim.ensemble import Session

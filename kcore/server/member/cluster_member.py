@@ -8,15 +8,14 @@ controller_orders.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
-from kcore.common.topic_partition import TopicPartition
 from kcore.controller.alter_partition import IsrChanges
+from kcore.controller.kafka_controller import OnControlledShutdown
 from kcore.coordinator.coordinators import Coordinators
-from kcore.errors import ApiError
 from kcore.log.log_manager import LogManager
 from kcore.metadata.metadata_cache import BrokerInfo, MetadataCache
 from kcore.metadata.store import MetadataStore, SessionExpired, StoreError
@@ -39,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 #: After a call of the store that failed, before the next.
 _RETRY_MS = 1000
-
-#: (error, partitions that the broker still leads).
-OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], None]
 
 
 class Controller(PartitionAdmin, Protocol):
