@@ -201,7 +201,7 @@ class ControlledNode(Node):
         )
         self.replica_manager.damage_checks.on_given_up = lambda tp: self.member.log_dir_failed()
         self.control_scheduler.schedule("offline-replicas", self.member.offline_replicas.retry, RETRY_MS, RETRY_MS)
-        services = SimpleNamespace(cluster_member=self.member)
+        services = SimpleNamespace(member=self.member)
         self._doors = {kind: handler(services) for kind, handler in _DOORS.items()}
 
     def _make_controller(self, settings: Settings, register_again: Callable[[], bool]) -> KafkaController:

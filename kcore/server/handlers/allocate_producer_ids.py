@@ -6,7 +6,6 @@ from kcore.errors import ApiError, NotController, StaleBrokerEpoch, code_of
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -16,7 +15,7 @@ class Handler:
     runs_on = RunsOn.PRODUCER_IDS
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
         self._producer_ids = services.producer_ids
 
     def handle(self, context: RequestContext, body: AllocateProducerIdsRequest) -> None:

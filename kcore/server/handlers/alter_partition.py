@@ -13,7 +13,6 @@ from kcore.protocol.messages.alter_partition import (
     AlterPartitionResponse,
     AlterPartitionTopicState,
 )
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -28,7 +27,7 @@ class Handler:
     runs_on = RunsOn.POOL
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
 
     def handle(self, context: RequestContext, body: AlterPartitionRequest) -> None:
         version = context.api_version

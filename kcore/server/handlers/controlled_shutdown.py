@@ -11,7 +11,6 @@ from kcore.protocol.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -22,7 +21,7 @@ class Handler:
     runs_on = RunsOn.POOL
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
 
     def handle(self, context: RequestContext, body: ControlledShutdownRequest) -> None:
         def on_done(error: ApiError | None, led: Collection[TopicPartition]) -> None:

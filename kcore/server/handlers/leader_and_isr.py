@@ -17,7 +17,6 @@ from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.partition_states import partition_states
 from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.requests.request_context import RequestContext
@@ -31,7 +30,7 @@ class Handler:
     runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
 
     def handle(self, context: RequestContext, body: LeaderAndIsrRequest) -> None:
         try:

@@ -8,7 +8,6 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NONE, ApiError, code_of
 from kcore.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
 from kcore.replica.partition_state import StopReplica
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -18,7 +17,7 @@ class Handler:
     runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
 
     def handle(self, context: RequestContext, body: StopReplicaRequest) -> None:
         try:

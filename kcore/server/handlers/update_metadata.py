@@ -13,7 +13,6 @@ from kcore.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kcore.server.member.cluster_member import ClusterMember
 from kcore.server.member.partition_states import partition_states
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
@@ -27,7 +26,7 @@ class Handler:
     runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
-        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+        self._member = services.member
 
     def handle(self, context: RequestContext, body: UpdateMetadataRequest) -> None:
         try:

@@ -48,3 +48,10 @@ class Services:
     auth: AuthHelper
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None
+
+    @property
+    def member(self) -> ClusterMember:
+        """For the handlers of requests between brokers.  Raises RuntimeError for a broker alone."""
+        if self.cluster_member is None:
+            raise RuntimeError(f"broker {self.broker_id} is no member of a cluster")
+        return self.cluster_member
