@@ -485,15 +485,15 @@ class _Abort:
 
 
 class SocketServer:
-    """Listens on some addresses and calls `handler` with each request, on the thread that read it.
+    """Listens on some addresses and calls a handler with each request, on the thread that read it.
 
-    The handler answers through the Request, at once or later.  Thread-safe.  Lifetime: start() once, then
-    shutdown(): requests that were not answered by then are dropped, and every descriptor is closed.
+    The constructor takes the ports; nothing is read before start(handler).  The handler answers through the Request,
+    at once or later.  Thread-safe.  Lifetime: start() once, then shutdown(): requests that were not answered by then
+    are dropped, and every descriptor is closed.
     """
 
     def __init__(
         self,
-        handler: Handler,
         *,
         listeners: Sequence[Listener] = (LOCAL_LISTENER,),
         name: str = "broker",
@@ -509,7 +509,6 @@ class SocketServer:
         queued_max_request_bytes: int = -1,
         channel_builder: Callable[[Listener], ChannelBuilder] = channel_builder_of,
     ) -> None:
-        self.handler = handler
         self.name = name
         self.time = time
         self.connections_max_idle_ms = connections_max_idle_ms
@@ -542,11 +541,13 @@ class SocketServer:
         except BaseException:
             self._close_all()
             raise
-        for sock, listener in zip(self._listening, self.listeners, strict=True):
-            self.processors[0].listen(sock.fileno(), partial(self._accept, sock, listener, channel_builder(listener)))
+        self._channel_builders = [channel_builder(listener) for listener in self.listeners]
         _servers.add(self)
 
-    def start(self) -> None:
+    def start(self, handler: Handler) -> None:
+        for sock, listener, builder in zip(self._listening, self.listeners, self._channel_builders, strict=True):
+            connect = partial(self._new_connection, builder, handler)
+            self.processors[0].listen(sock.fileno(), partial(self._accept, sock, listener, connect))
         self._started = True
         for processor in self.processors:
             processor.start()
@@ -597,7 +598,12 @@ class SocketServer:
             if not self._per_ip[host]:
                 del self._per_ip[host]
 
-    def _accept(self, listening: socket.socket, listener: Listener, builder: ChannelBuilder) -> None:
+    def _accept(
+        self,
+        listening: socket.socket,
+        listener: Listener,
+        connect: Callable[[socket.socket, ConnectionContext], Connection],
+    ) -> None:
         """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
         first = self.processors[0]
         for _ in range(32):
@@ -634,7 +640,7 @@ class SocketServer:
                 pass  # it is gone already; reading will say so
             context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
             try:
-                connection = self._new_connection(builder, sock, context)
+                connection = connect(sock, context)
             except Exception:
                 logger.exception("%s: its connection to %s cannot be made", host, listener.name)
                 sock.close()
@@ -644,16 +650,18 @@ class SocketServer:
             self._next += 1
             processor.hand_over(connection)
 
-    def _new_connection(self, builder: ChannelBuilder, sock: socket.socket, context: ConnectionContext) -> Connection:
+    def _new_connection(
+        self, builder: ChannelBuilder, handler: Handler, sock: socket.socket, context: ConnectionContext
+    ) -> Connection:
         connection = Connection(builder.new_transport(sock), context, self._request_max_bytes)
         if builder.new_authenticator is not None:
             authenticator = builder.new_authenticator(context)
             connection.max_request_bytes = authenticator.max_receive_size
-            connection.handler = AuthenticatingHandler(authenticator, self.handler, self._request_max_bytes, self.time)
+            connection.handler = AuthenticatingHandler(authenticator, handler, self._request_max_bytes, self.time)
         elif connection.is_ready:
-            connection.handler = self.handler
+            connection.handler = handler
         else:
-            connection.handler = partial(identify_by_transport, handler=self.handler)
+            connection.handler = partial(identify_by_transport, handler=handler)
         return connection
 
     def _close_all(self) -> None:

@@ -580,9 +580,7 @@ class Broker:
 
     def _bind_listeners(self, background: Background) -> None:
         """Take the ports; nothing is answered before _serve()."""
-        server = socket_server_of(
-            self.config, self._handle, self._listeners, str(self.broker_id), background.clients_time
-        )
+        server = socket_server_of(self.config, self._listeners, str(self.broker_id), background.clients_time)
         self._parts.callback(server.shutdown)
         self._parts.callback(follow_connection_limits(self.config, server))
         self._server, self._bound_listeners, self.port = server, server.listeners, server.port
@@ -645,13 +643,10 @@ class Broker:
             self.replica_manager,
             lambda: self._check_serving(parts),
         )
-        self._server.start()
+        self._server.start(self._apis.handle)
         parts.callback(pool.shutdown)
         # Before everything else: what is answered after this, no client sees.
         parts.callback(self._server.shutdown)
-
-    def _handle(self, request: Any) -> None:
-        self._apis.handle(request)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
-from typing import Any
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.shutdownable_thread import ShutdownableThread
@@ -262,11 +261,8 @@ def group_coordinator_of(
     )
 
 
-def socket_server_of(
-    config: KafkaConfig, handle: Callable[[Any], None], listeners: Sequence[Listener], name: str, time: Time
-) -> SocketServer:
+def socket_server_of(config: KafkaConfig, listeners: Sequence[Listener], name: str, time: Time) -> SocketServer:
     return SocketServer(
-        handle,
         listeners=listeners,
         name=name,
         time=time,

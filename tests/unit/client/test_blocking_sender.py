@@ -312,8 +312,8 @@ def encrypted_pair(script, cuts, timeout_ms=TIMEOUT_MS, server_script=None):
 
     script_of_server = script if server_script is None else server_script
     builder = ChannelBuilder(lambda sock: CuttingTransport(sock, script_of_server, itertools.cycle([1 << 20])))
-    server = SocketServer(handler, channel_builder=lambda listener: builder)
-    server.start()
+    server = SocketServer(channel_builder=lambda listener: builder)
+    server.start(handler)
 
     def connection_factory(sock, host):
         return EncryptingConnection(sock, host, script, cuts)

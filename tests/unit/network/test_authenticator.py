@@ -71,8 +71,8 @@ def serve():
 
     def start(handler, authenticator=PretendAuthenticator, new_transport=Transport, **options):
         builder = ChannelBuilder(new_transport, authenticator and (lambda context: authenticator()))
-        server = SocketServer(handler, channel_builder=lambda listener: builder, **options)
-        server.start()
+        server = SocketServer(channel_builder=lambda listener: builder, **options)
+        server.start(handler)
         servers.append(server)
         return server
 
@@ -164,8 +164,8 @@ def test_a_client_that_is_not_authenticated_reaches_no_handler_whatever_it_sends
     builder = ChannelBuilder(
         lambda sock: CuttingTransport(sock, "wr", itertools.cycle(cuts)), lambda context: PretendAuthenticator()
     )
-    server = SocketServer(handler, channel_builder=lambda listener: builder)
-    server.start()
+    server = SocketServer(channel_builder=lambda listener: builder)
+    server.start(handler)
     try:
         with connect_and_shake_hands(server, "wr") as sock:
             sock.sendall(encrypted(b"".join(map(frame, bodies))))
@@ -293,8 +293,8 @@ def test_a_plaintext_connection_has_no_step_in_between():
         handlers.append(request.connection.handler)
         answer(request, request.connection.context.principal.name.encode())
 
-    server = SocketServer(handler)
-    server.start()
+    server = SocketServer()
+    server.start(handler)
     try:
         assert ask(connect(server), b"x") == ANONYMOUS.name.encode()
         assert handlers == [handler]

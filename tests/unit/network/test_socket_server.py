@@ -15,7 +15,6 @@ import pytest
 
 from kcore.common.time import MockTime
 from kcore.network import socket_server as module
-from kcore.network.channel_builder import channel_builder_of
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from tests.own_process import in_own_process
@@ -37,8 +36,8 @@ def serve():
     servers = []
 
     def start(handler=echo, **settings):
-        server = SocketServer(handler, **settings)
-        server.start()
+        server = SocketServer(**settings)
+        server.start(handler)
         servers.append(server)
         return server
 
@@ -597,8 +596,8 @@ def test_many_clients_at_once_each_get_their_own_answers(serve, threads):
 @in_own_process
 def test_after_shutdown_no_thread_and_no_descriptor_is_left():
     fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
-    server = SocketServer(lambda request: None, num_network_threads=2)
-    server.start()
+    server = SocketServer(num_network_threads=2)
+    server.start(lambda request: None)
     socks = [connect(server) for _ in range(4)]
     for sock in socks:
         sock.sendall(frame(b"never answered") + frame(b"more"))
@@ -629,12 +628,12 @@ def test_a_forked_child_gives_up_the_sockets_and_the_parent_keeps_serving(serve)
 def test_a_port_in_use_is_named(serve):
     port = serve().port
     with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
-        SocketServer(echo, listeners=[LOCAL_LISTENER._replace(port=port)])
+        SocketServer(listeners=[LOCAL_LISTENER._replace(port=port)])
 
 
 def test_an_unknown_host_is_named():
     with pytest.raises(OSError, match=r"cannot listen on 300\.1\.1\.1:0"):
-        SocketServer(echo, listeners=[LOCAL_LISTENER._replace(host="300.1.1.1")])
+        SocketServer(listeners=[LOCAL_LISTENER._replace(host="300.1.1.1")])
 
 
 def test_without_descriptors_accepting_rests_and_goes_on(serve):
@@ -648,8 +647,8 @@ def test_without_descriptors_accepting_rests_and_goes_on(serve):
                 raise failures.pop()
             return listener.accept()
 
-    accept = partial(server._accept, Broken(), server.listeners[0], channel_builder_of(LOCAL_LISTENER))
-    server.processors[0]._accepts[listener.fileno()] = accept
+    accepts = server.processors[0]._accepts
+    accepts[listener.fileno()] = partial(server._accept, Broken(), *accepts[listener.fileno()].args[1:])
     sock = connect(server)
     sock.sendall(frame(b"patience"))
     assert read_frame(sock) == b"patience"
@@ -823,7 +822,7 @@ def test_a_listener_that_cannot_be_had_leaves_none_open():
         port = taken.getsockname()[1]
         before = set(os.listdir("/proc/self/fd"))
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
-            SocketServer(echo, listeners=[LOCAL_LISTENER, LOCAL_LISTENER._replace(name="SECOND", port=port)])
+            SocketServer(listeners=[LOCAL_LISTENER, LOCAL_LISTENER._replace(name="SECOND", port=port)])
         gc.collect()
         assert set(os.listdir("/proc/self/fd")) == before
 

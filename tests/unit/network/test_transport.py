@@ -29,8 +29,8 @@ ANY_SIZE = 1 << 20
 def cutting_server(handler=echo, *, script="rw", cuts=(ANY_SIZE,), **options):
     """A running server; the cuts begin anew for each connection."""
     builder = ChannelBuilder(lambda sock: CuttingTransport(sock, script, itertools.cycle(cuts)))
-    server = SocketServer(handler, channel_builder=lambda listener: builder, **options)
-    server.start()
+    server = SocketServer(channel_builder=lambda listener: builder, **options)
+    server.start(handler)
     return server
 
 
@@ -72,8 +72,8 @@ STREAM = b"".join(map(frame, BODIES))
 def test_requests_in_one_write_are_all_answered_wherever_reads_and_writes_are_cut(handler, not_now):
     cuts = []
     builder = ChannelBuilder(lambda sock: CuttingTransport(sock, "", itertools.chain(cuts, itertools.repeat(ANY_SIZE))))
-    server = SocketServer(handler, channel_builder=lambda listener: builder)
-    server.start()
+    server = SocketServer(channel_builder=lambda listener: builder)
+    server.start(handler)
     try:
         for cut in range(1, len(STREAM)):
             cuts[:] = [cut, not_now]
@@ -251,8 +251,8 @@ def test_a_transport_with_a_bug_ends_its_connection_and_no_other(broken, action,
 
     transports = iter([lambda sock: BrokenTransport(sock, broken, act), Transport])
     builder = ChannelBuilder(lambda sock: next(transports)(sock))
-    server = SocketServer(echo, channel_builder=lambda listener: builder)
-    server.start()
+    server = SocketServer(channel_builder=lambda listener: builder)
+    server.start(echo)
     try:
         first, second = connect(server), connect(server)
         first.sendall(frame(b""))
