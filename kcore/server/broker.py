@@ -526,17 +526,17 @@ class Broker:
         self, background: Background, topic_configs: TopicConfigs, broker_configs: StoredBrokerConfigs
     ) -> Membership:
         base = BrokerBase(
-            self.broker_id,
-            self.config,
-            self.store,
-            broker_configs,
-            background,
-            self._parts,
-            self.metadata_cache,
-            topic_configs,
-            self._log_manager,
-            self.replica_manager,
-            self.replication_quotas,
+            broker_id=self.broker_id,
+            config=self.config,
+            store=self.store,
+            broker_configs=broker_configs,
+            background=background,
+            parts=self._parts,
+            metadata_cache=self.metadata_cache,
+            topic_configs=topic_configs,
+            logs=self._log_manager,
+            replica_manager=self.replica_manager,
+            replication_quotas=self.replication_quotas,
         )
         if not self.config.is_cluster_member:
             return Alone(base)
@@ -606,24 +606,24 @@ class Broker:
         )
         self._apis = KafkaApis(
             Services(
-                self.broker_id,
-                config,
-                background.time,
-                self.metadata_cache,
-                self.replica_manager,
-                self.coordinators,
-                self.group_coordinator,
-                self.admin_manager,
-                membership.partition_admin(),
-                producer_ids,
-                pool,
-                sessions,
-                self.replication_quotas,
-                self.client_quotas,
-                self.stored_client_quotas,
-                broker_configs,
-                auth,
-                membership.cluster_member,
+                broker_id=self.broker_id,
+                config=config,
+                time=background.time,
+                metadata_cache=self.metadata_cache,
+                replica_manager=self.replica_manager,
+                coordinators=self.coordinators,
+                group_coordinator=self.group_coordinator,
+                admin_manager=self.admin_manager,
+                partition_admin=membership.partition_admin(),
+                producer_ids=producer_ids,
+                request_handler_pool=pool,
+                fetch_sessions=sessions,
+                replication_quotas=self.replication_quotas,
+                client_quotas=self.client_quotas,
+                stored_client_quotas=self.stored_client_quotas,
+                broker_configs=broker_configs,
+                auth=auth,
+                cluster_member=membership.cluster_member,
             )
         )
         self._metrics = broker_metrics(

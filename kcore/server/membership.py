@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kcore.server.topics.topic_changes import TopicChanges
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBase:
     """What both have before a topic can change.  parts: stops what is started."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kcore.server.topics.partition_admin import PartitionAdmin
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """The parts of a broker that handlers call."""
 
