@@ -381,11 +381,6 @@ class FetchSessionCache:
     def get(self, session_id: int) -> FetchSession | None:
         return self._sessions.get(session_id)
 
-    def partition_count(self) -> int:
-        """Partitions of all sessions together."""
-        with self._lock:
-            return sum(session.size for session in self._sessions.values())
-
     def close(self, session_id: int) -> None:
         """SESS-05: a full request ends the session that it names, if there is one."""
         with self._lock:

@@ -100,7 +100,7 @@ def test_SESS_06_epoch_0_makes_a_session_of_all_partitions_of_the_request(server
     session_id, numbers = server.fetch(request([0, 1, 2]))
     assert session_id > 0 and numbers == [0, 1, 2]
     assert server.cache.get(session_id).epoch == 1
-    assert (len(server.cache), server.cache.partition_count()) == (1, 3)
+    assert (len(server.cache), server.cache.get(session_id).size) == (1, 3)
 
 
 def test_SESS_06_without_a_free_slot_or_partitions_the_session_id_is_0():
