@@ -9,9 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.scheduler import ScheduledTask
 from kcore.common.text import counted, some_of
-from kcore.common.time import Time
 from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -27,7 +26,6 @@ from kcore.errors import (
 from kcore.log.damage import Damage
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
-from kcore.purgatory.timer import Timer
 from kcore.replica.api_errors import api_error
 from kcore.replica.damage_checks import DamageChecks
 from kcore.replica.delayed.delayed_delete_records import (
@@ -44,11 +42,16 @@ from kcore.replica.hosted_partitions import HostedPartitions
 from kcore.replica.local_appends import Buffer, LocalAppends
 from kcore.replica.local_reads import LocalReads
 from kcore.replica.moves.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
-from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
+from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, NO_LEADER, LeaderAndIsrUpdate, StopReplica, check_is_possible
-from kcore.replica.partition_state_store import PartitionStateStore
+from kcore.replica.replica_manager_config import (
+    ALONE,
+    DEFAULT_CONFIG,
+    ClusterView,
+    ReplicaManagerConfig,
+    ReplicaSchedulers,
+)
 from kcore.replica.replica_meters import ReplicaMeters
-from kcore.replica.replica_selector import PreferredReadReplica
 
 if TYPE_CHECKING:
     from kcore.log.log_config import LogConfig
@@ -65,9 +68,8 @@ class ReplicaManager:
 
     Thread-safe.  state_change_lock serialises leadership changes (RM-01); lookups, appends and reads do not take it.
     Response callbacks run without any lock of this package held: on the calling thread before the method returns, or
-    later on the thread that completed the operation.  is_known_topic_partition says whether the cluster's metadata
-    have a partition that is not hosted here, is_alive whether they have a broker.  fetchers copy what this broker
-    follows; they may be put here until the first partition is.
+    later on the thread that completed the operation.  fetchers copy what this broker follows; they may be put here
+    until the first partition is.
     Source: ReplicaManager, Kafka 2.4-3.9.
     """
 
@@ -75,19 +77,13 @@ class ReplicaManager:
         self,
         broker_id: int,
         log_manager: LogManager,
-        time: Time,
-        scheduler: Scheduler,
-        timer: Timer,
+        schedulers: ReplicaSchedulers,
         *,
-        is_known_topic_partition: Callable[[TopicPartition], bool] = lambda topic_partition: False,
-        high_watermark_checkpoint_interval_ms: int = 5000,
-        replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
-        partition_state_store: PartitionStateStore | None = None,
-        clock_scheduler: Scheduler | None = None,
+        config: ReplicaManagerConfig = DEFAULT_CONFIG,
+        cluster: ClusterView = ALONE,
         fetchers: Fetchers | None = None,
-        preferred_read_replica: PreferredReadReplica | None = None,
-        is_alive: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
+        time, timer = schedulers.time, schedulers.timer
         self.broker_id = broker_id
         self.log_manager = log_manager
         self.time = time
@@ -98,28 +94,27 @@ class ReplicaManager:
         self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
         self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
         self.delayed_delete_records_purgatory = DelayedOperationPurgatory("DeleteRecords", timer)
-        self._scheduler = scheduler
-        self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
-        self._replica_lag_time_max_ms = replica_lag_time_max_ms
-        self._clock_scheduler = clock_scheduler or scheduler
+        self._schedulers = schedulers
+        self._config = config
+        self._cluster = cluster
         self._tasks: list[ScheduledTask] = []
         self._checkpointed: dict[TopicPartition, int] = {}
-        self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
         self.fetchers: Fetchers = fetchers or NoFetchers()
-        self._is_alive = is_alive
         self._is_shutting_down = False
-        self.hosted_partitions = HostedPartitions(broker_id, is_known_topic_partition)
+        self.hosted_partitions = HostedPartitions(broker_id, cluster.is_known_topic_partition)
         self.meters = ReplicaMeters()
         #: Appends that this broker refused as a leader because its disk is full.
         self.disk_full_refusals = DiskFullRefusals(time, self.hosted_partitions)
         self._local_appends = LocalAppends(self.hosted_partitions, self.meters, self.disk_full_refusals)
-        self.damage_checks = DamageChecks(scheduler, time, self._give_up)
+        self.damage_checks = DamageChecks(schedulers.disk, time, self._give_up)
         #: Moves of logs between the data directories, and what these hold.
         self.log_dir_moves = ReplicaAlterLogDirsManager(
             log_manager, time, self.state_change_lock, self.hosted_partitions
         )
-        self.local_reads = LocalReads(self.hosted_partitions, self.meters, self.damage_checks, preferred_read_replica)
+        self.local_reads = LocalReads(
+            self.hosted_partitions, self.meters, self.damage_checks, cluster.preferred_read_replica
+        )
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -207,18 +202,18 @@ class ReplicaManager:
     def _log_dead_leaders(self, updates: Sequence[LeaderAndIsrUpdate]) -> None:
         dead: dict[int, list[TopicPartition]] = {}
         for update in updates:
-            if update.leader not in (-1, self.broker_id) and not self._is_alive(update.leader):
+            if update.leader not in (-1, self.broker_id) and not self._cluster.is_alive(update.leader):
                 dead.setdefault(update.leader, []).append(update.topic_partition)
         for leader, led in dead.items():
             logger.info("broker %d is not alive and leads %s: %s", leader, counted(len(led), "partition"), some_of(led))
 
     def _start_tasks(self) -> None:
-        every_ms: float = self._checkpoint_interval_ms
-        checkpoint = self._scheduler.schedule(
+        every_ms: float = self._config.high_watermark_checkpoint_interval_ms
+        checkpoint = self._schedulers.disk.schedule(
             "highwatermark-checkpoint", self.checkpoint_high_watermarks, every_ms, every_ms
         )
-        every_ms = self._replica_lag_time_max_ms / 2
-        shrink = self._clock_scheduler.schedule("isr-expiration", self.maybe_shrink_isrs, every_ms, every_ms)
+        every_ms = self._config.replica_lag_time_max_ms / 2
+        shrink = self._schedulers.clock.schedule("isr-expiration", self.maybe_shrink_isrs, every_ms, every_ms)
         self._tasks = [checkpoint, shrink]
 
     def maybe_shrink_isrs(self) -> None:
@@ -354,11 +349,11 @@ class ReplicaManager:
                 log,
                 self.broker_id,
                 self.time,
-                replica_lag_time_max_ms=self._replica_lag_time_max_ms,
-                state_store=self._partition_state_store,
+                replica_lag_time_max_ms=self._config.replica_lag_time_max_ms,
+                state_store=self._cluster.partition_state_store,
                 on_isr_changed=self._on_isr_changed,
                 meters=self.meters,
-                is_alive=self._is_alive,
+                is_alive=self._cluster.is_alive,
             )
             log.on_log_start_raised = partial(self.complete_waiting, topic_partition)
             changed = self._change_state(partition, update, controller_epoch)
@@ -370,7 +365,7 @@ class ReplicaManager:
 
     def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         leads = update.leader == self.broker_id
-        if not leads and update.leader >= 0 and not self._is_alive(update.leader):
+        if not leads and update.leader >= 0 and not self._cluster.is_alive(update.leader):
             # As after a start, when the brokers come one by one.  The controller's next update names another leader, or
             # follows the news that this one lives.
             logger.debug("%s: its leader %d is not alive", update.topic_partition, update.leader)

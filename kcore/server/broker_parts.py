@@ -25,6 +25,7 @@ from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.replica_manager_config import ClusterView, ReplicaManagerConfig, ReplicaSchedulers
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.replication.preferred_replica import preferred_read_replica
 from kcore.security.authorizer import Authorizer, AuthorizerServerInfo
@@ -221,16 +222,17 @@ def replica_manager_of(
     return ReplicaManager(
         broker_id,
         log_manager,
-        time,
-        background.disk_scheduler,
-        background.timer,
-        is_known_topic_partition=metadata_cache.contains,
-        high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-        replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
-        clock_scheduler=background.clock_scheduler,
-        preferred_read_replica=preferred_read_replica(selector, metadata_cache, time) if selector else None,
-        partition_state_store=MetadataPartitionStateStore(broker_id, store, background.isr_scheduler, clients_time),
-        is_alive=lambda broker_id: metadata_cache.snapshot.broker(broker_id) is not None,
+        ReplicaSchedulers(time, background.disk_scheduler, background.clock_scheduler, background.timer),
+        config=ReplicaManagerConfig(
+            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+            replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
+        ),
+        cluster=ClusterView(
+            is_known_topic_partition=metadata_cache.contains,
+            is_alive=lambda broker_id: metadata_cache.snapshot.broker(broker_id) is not None,
+            partition_state_store=MetadataPartitionStateStore(broker_id, store, background.isr_scheduler, clients_time),
+            preferred_read_replica=preferred_read_replica(selector, metadata_cache, time) if selector else None,
+        ),
     )
 
 

@@ -44,6 +44,7 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.replica_manager_config import ClusterView, ReplicaManagerConfig, ReplicaSchedulers
 from kcore.replication.remote_leader_endpoint import RemoteLeaderEndPoint, SentFetch
 from kcore.server.handlers.fetch import Handler as FetchHandler
 from kcore.server.quotas.replication_quota_manager import UNBOUNDED, ReplicationQuotaManager
@@ -332,14 +333,11 @@ class Node:
         self.replica_manager = ReplicaManager(
             broker_id,
             self.log_manager,
-            time,
-            self.disk_scheduler,
-            self.timer,
-            high_watermark_checkpoint_interval_ms=700,
-            replica_lag_time_max_ms=LAG_TIME_MAX_MS,
-            partition_state_store=self._make_state_store(),
-            clock_scheduler=self.clock_scheduler,
-            is_alive=self.is_alive,
+            ReplicaSchedulers(time, self.disk_scheduler, self.clock_scheduler, self.timer),
+            config=ReplicaManagerConfig(
+                high_watermark_checkpoint_interval_ms=700, replica_lag_time_max_ms=LAG_TIME_MAX_MS
+            ),
+            cluster=ClusterView(partition_state_store=self._make_state_store(), is_alive=self.is_alive),
         )
         self.leader_quota, self.follower_quota = (
             ReplicationQuotaManager(5, 1, time, lambda tp: True, settings.throttled_rate or UNBOUNDED) for _ in range(2)

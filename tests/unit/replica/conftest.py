@@ -8,8 +8,10 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.timer import Timer
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.replica_manager_config import ClusterView, ReplicaManagerConfig, ReplicaSchedulers
 
 TP = TopicPartition("t", 0)
 
@@ -37,9 +39,19 @@ class Answer:
 
 
 class Node:
-    """A replica manager over real logs in a directory, on MockTime."""
+    """A replica manager over real logs in a directory, on MockTime.  cluster: fields of ClusterView."""
 
-    def __init__(self, directory, topic_configs=None, topic_partitions=(), **arguments):
+    def __init__(
+        self,
+        directory,
+        topic_configs=None,
+        topic_partitions=(),
+        *,
+        clock_scheduler=None,
+        replica_lag_time_max_ms=DEFAULT_REPLICA_LAG_TIME_MAX_MS,
+        fetchers=None,
+        **cluster,
+    ):
         self.time = MockTime()
         self.scheduler = MockScheduler(self.time)
         self.timer = Timer(self.time)
@@ -55,11 +67,10 @@ class Node:
         self.replica_manager = ReplicaManager(
             0,
             self.log_manager,
-            self.time,
-            self.scheduler,
-            self.timer,
-            is_known_topic_partition=set(topic_partitions).__contains__,
-            **arguments,
+            ReplicaSchedulers(self.time, self.scheduler, clock_scheduler or self.scheduler, self.timer),
+            config=ReplicaManagerConfig(replica_lag_time_max_ms=replica_lag_time_max_ms),
+            cluster=ClusterView(is_known_topic_partition=set(topic_partitions).__contains__, **cluster),
+            fetchers=fetchers,
         )
 
     def advance(self, ms):
