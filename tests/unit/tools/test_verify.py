@@ -32,6 +32,8 @@ from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
 from kcore.tools.main import main
 from tests import golden_data
+from tests.batches import TIMESTAMP
+from tests.batches import batch as batch_of_values
 from tests.reference import record_batch as model
 from tests.unit.log.logs import batch as record_batch
 from tests.unit.log.logs import idempotent
@@ -422,10 +424,8 @@ def test_what_a_running_broker_appends_while_the_log_is_read_is_no_damage(tmp_pa
 
 
 def batch(n: int, codec: str = "none") -> bytearray:
-    builder = RecordBatchBuilder(compression=codec)
-    for i in range(n % 7 + 1):
-        builder.append(b"value %d" % i * (n % 50), b"key", timestamp=1_700_000_000_000 + n)
-    return builder.build()
+    values = [b"value %d" % i * (n % 50) for i in range(n % 7 + 1)]
+    return batch_of_values(*values, key=b"key", timestamp=TIMESTAMP + n, compression=codec)
 
 
 def test_a_directory_that_is_open_for_appending_has_neither_damage_nor_warning(tmp_path, capsys):

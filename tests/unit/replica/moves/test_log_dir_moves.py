@@ -11,7 +11,6 @@ from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_dir import LogDir
-from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import partition as partition_module
 from kcore.replica.fetch_params import FetchPartitionData
 from kcore.replica.fetcher.fetcher_state import FetcherConfig
@@ -305,10 +304,7 @@ def test_DIR_07_a_future_log_that_ends_below_the_truncation_goes_on_at_its_own_e
 
 
 def follower_batch(base_offset, *contents, epoch):
-    builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch)
-    for value in contents:
-        builder.append(value, timestamp=1_700_000_000_000)
-    return builder.build()
+    return batch(*contents, base_offset=base_offset, leader_epoch=epoch)
 
 
 @pytest.mark.parametrize("kept", [2, 0])
