@@ -5,6 +5,7 @@ import pytest
 
 import kcore
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
+from tests.pages import python_examples
 
 pytest_plugins = ["pytester"]
 
@@ -51,3 +52,9 @@ def test_a_wait_that_times_out_says_what_there_is():
             kafka.wait_for_records("orders", 2, timeout=0)
         with pytest.raises(WaitTimedOut, match="there is no such group"):
             kafka.wait_for_group("shop", timeout=0)
+
+
+def test_the_tests_of_the_page_pass(pytester):
+    pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
+    result = pytester.runpytest_subprocess("-p", "kcore.testing.pytest_plugin", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2)
