@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
 
 from kcore.coordinator.group.group_metadata import GroupMetadata
+from kcore.errors import KafkaError
+from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.server.broker import Broker
 
 __all__ = ["KafkaFixture", "WaitTimedOut"]
@@ -101,17 +102,8 @@ def _assigned_partitions(group: GroupMetadata) -> int:
 
 
 def _partitions_in(assignment: bytes) -> int:
-    """Number of partitions in a ConsumerProtocolAssignment; 0 for bytes that are none, as of another protocol."""
+    """0 for bytes that are no assignment of partitions, as of another protocol."""
     try:
-        (topics,) = struct.unpack_from(">i", assignment, 2)
-        position, partitions = 6, 0
-        for _ in range(topics):
-            (name_length,) = struct.unpack_from(">h", assignment, position)
-            (count,) = struct.unpack_from(">i", assignment, position + 2 + name_length)
-            if name_length < 0 or count < 0:
-                return 0
-            position += 6 + name_length + 4 * count
-            partitions += count
-    except struct.error:
+        return sum(len(topic.partitions) for topic in assigned_partitions(assignment))
+    except KafkaError:
         return 0
-    return partitions if position <= len(assignment) else 0

@@ -177,10 +177,10 @@ class _ServedCluster:
                 child.send_signal(signal.SIGCONT)
 
     def _wait_for_end(self, number: int) -> None:
-        timeout_s: float | None = _LONG_STOP_S
+        is_named = False
         while number in self._running:
             try:
-                event = self._next_event(timeout_s)
+                event = self._next_event(_LONG_STOP_S)
             except _StopRequested:
                 for child in self._running.values():
                     child.kill()
@@ -190,11 +190,10 @@ class _ServedCluster:
                 if reason is not None:
                     print(f"kcore: broker {number}: {reason}: it is killed", flush=True)
                     self._running[number].kill()
-                else:
-                    print(
-                        f"kcore: waiting for broker {number} to stop; another Ctrl-C kills what still runs", flush=True
-                    )
-                timeout_s = None
+                elif not is_named:
+                    is_named = True
+                    notice = f"waiting for broker {number} to stop; another Ctrl-C kills what still runs"
+                    print(f"kcore: {notice}", flush=True)
             elif event.line is None:
                 how = self._how_it_ended(event)
                 if event.broker_id != number or self._has_ended_uncleanly:
