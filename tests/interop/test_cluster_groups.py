@@ -5,7 +5,7 @@ import time
 import pytest
 
 import kcore
-from tests.cluster_sessions import LONG_MS, kill
+from tests.cluster_sessions import LONG_MS
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
@@ -57,7 +57,7 @@ def test_a_group_goes_on_where_it_was_when_its_coordinator_is_killed(cluster):
     commit()
     assert len(cluster.isr(OFFSETS)) == 3
     coordinator = cluster.leader(OFFSETS)
-    kill(cluster, coordinator)
+    cluster.kill(coordinator)
     produce(cluster, range(1000, 2000))
     consume_until(2000)
     commit()

@@ -26,7 +26,7 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
-from tests.cluster_sessions import LONG_MS, kill, short_session
+from tests.cluster_sessions import LONG_MS
 from tests.waiting import wait_until
 
 DEADLINE_S = 60
@@ -127,7 +127,7 @@ def test_a_broker_that_stops_hands_its_leaders_over_and_one_that_comes_back_foll
 def test_the_others_take_over_from_a_controller_that_was_killed(cluster):
     cluster.create_topic("orphan", partitions=3)
     controller = cluster.controller()
-    kill(cluster, controller)
+    cluster.kill(controller)
     assert controller not in cluster.brokers
     assert not was_clean_shutdown(os.path.join(cluster.data_dir, str(controller)))
     wait_until(lambda: cluster.controller() not in (None, controller))
@@ -242,8 +242,7 @@ def test_a_forked_child_leaves_the_cluster_of_its_parent_alone():
 def test_a_broker_that_was_not_stopped_by_the_cluster_is_left_out_until_it_starts_again(cluster, end):
     victim = cluster.controller()
     broker = cluster.brokers[victim]
-    with short_session(broker):
-        getattr(broker, end)()
+    getattr(broker, end)()
     assert victim not in cluster.brokers and str(victim) not in repr(cluster).partition("running")[2].partition("]")[0]
     with pytest.raises(RuntimeError, match=f"broker {victim} does not run"):
         cluster.stop(victim)
@@ -292,7 +291,7 @@ def test_when_a_stop_or_start_returns_the_others_metadata_have_it(cluster, is_co
 @pytest.mark.parametrize("is_controller", [True, False])
 def test_a_topic_is_created_on_brokers_that_run_at_once_after_one_was_killed(cluster, is_controller):
     victim = next(number for number in cluster.brokers if (number == cluster.controller()) is is_controller)
-    kill(cluster, victim)
+    cluster.kill(victim)
     topic = f"not-on-the-killed-{is_controller}"
     cluster.create_topic(topic, partitions=4, replication_factor=1)
     assert sorted({cluster.leader(topic, n) for n in range(4)}) == sorted(cluster.brokers)
@@ -300,7 +299,7 @@ def test_a_topic_is_created_on_brokers_that_run_at_once_after_one_was_killed(clu
 
 def test_a_broker_that_stops_after_the_controller_was_killed_hands_over_to_the_next_one(cluster, caplog):
     cluster.create_topic("handed-late", partitions=6)
-    kill(cluster, cluster.controller())
+    cluster.kill(cluster.controller())
     victim, last = cluster.brokers
     cluster.stop(victim)
     assert not warnings(caplog)

@@ -12,7 +12,7 @@ from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import list_partition_reassignments as lpr
 from tests.batches import batch
-from tests.cluster_sessions import LONG_MS, kill
+from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
 from tests.unit.server.test_every_version import produce_request
 from tests.waiting import wait_until
@@ -217,7 +217,7 @@ def test_CTRL_18_the_controller_is_killed_and_the_next_one_ends_the_reassignment
             client.ask(produce_request(cluster.brokers[start], topic, 0, batch(b"x" * 10_000)), 9)
     assert alter(cluster, topic, {0: [target]}) == {0: 0}
     assert (topic, 0) in running(cluster)
-    kill(cluster, controller)
+    cluster.kill(controller)
     try:
         wait_until(lambda: cluster.controller() in (start, target))
         assert running(cluster) == {(topic, 0): ([target, start], [target], [start])}

@@ -42,7 +42,7 @@ def create(cluster, capsys):
 def test_a_broker_whose_session_lasts_on_is_named(cluster, capsys):
     create(cluster, capsys)
     killed = next(number for number in cluster.brokers if number != cluster.controller())
-    with cluster_sessions.short_session(cluster.brokers[killed]):
+    with cluster_sessions.lasting_session(cluster.brokers[killed]):
         cluster.kill(killed)
         assert topics(cluster, "delete", "t") == 1
         assert f"its deletion waits for broker {killed}, not alive now" in capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_a_broker_whose_session_lasts_on_is_named(cluster, capsys):
 def test_a_controller_that_was_killed_before_the_deletion_is_named(cluster, capsys):
     create(cluster, capsys)
     killed = cluster.controller()
-    cluster_sessions.kill(cluster, killed)
+    cluster.kill(killed)
     assert topics(cluster, "delete", "t") == 1
     assert f"its deletion waits for broker {killed}, not alive now" in capsys.readouterr().out
 

@@ -59,7 +59,7 @@ from kcore.replication.metadata_partition_state_store import MetadataPartitionSt
 from kcore.server import broker_parts
 from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
 from kcore.server.requests.request_handler_pool import RunsOn
-from tests.cluster_sessions import LONG_MS, kill
+from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
@@ -640,7 +640,7 @@ def test_unclean_leader_election_enable_acts_on_a_running_controller(tmp_path):
         other = 1 - leader
         cluster.stop(other)
         cluster.brokers[leader].produce("t", b"only one has it")
-        kill(cluster, leader)
+        cluster.kill(leader)
         cluster.start(other)
         broker = cluster.brokers[other]
         wait_until(lambda: broker.cluster_member.is_controller)
