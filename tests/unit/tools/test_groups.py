@@ -13,7 +13,7 @@ from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import sync_group as sg
 from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from kcore.tools.main import main
-from tests.cluster_sessions import LONG_MS
+from tests.cluster_sessions import LONG_MS, lasting_session
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
@@ -251,13 +251,14 @@ def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
         cluster.create_topic("orders")
         with coordinator(cluster, "g") as (client, number):
             commit(client, "g", {("orders", 0): 0})
-        cluster.kill(1 - number)  # the others take it for alive until its session ends
-        status = main(["groups", "list", "--bootstrap", cluster.brokers[number].bootstrap_servers])
-        out, err = capsys.readouterr()
-        assert (status, out) == (2, "g\n")
-        missing = f"kcore: the groups of broker {1 - number} are missing: "
-        assert err.startswith(missing) and "refused" in err
-        status = main(["groups", "describe", "--bootstrap", cluster.brokers[number].bootstrap_servers])
-        out, err = capsys.readouterr()
-        assert (status, out.splitlines()[0]) == (2, f"g: Empty, coordinator {number}, 0 members")
-        assert err.startswith(missing) and len(err.splitlines()) == 1
+        with lasting_session(cluster.brokers[1 - number]):
+            cluster.kill(1 - number)
+            status = main(["groups", "list", "--bootstrap", cluster.brokers[number].bootstrap_servers])
+            out, err = capsys.readouterr()
+            assert (status, out) == (2, "g\n")
+            missing = f"kcore: the groups of broker {1 - number} are missing: "
+            assert err.startswith(missing) and "refused" in err
+            status = main(["groups", "describe", "--bootstrap", cluster.brokers[number].bootstrap_servers])
+            out, err = capsys.readouterr()
+            assert (status, out.splitlines()[0]) == (2, f"g: Empty, coordinator {number}, 0 members")
+            assert err.startswith(missing) and len(err.splitlines()) == 1
