@@ -80,14 +80,22 @@ def held():
 
 
 def assert_keeps_nothing(operation, rounds=ROUNDS):
-    """Not one block, 16 bytes, descriptor or mapping in ten calls; what the first calls set up does not count."""
+    """Not one block, 16 bytes, descriptor or mapping in ten calls; what the first calls set up does not count.
+
+    What is lost with each call is lost in each of three measurements; a table that Python enlarges once, in one.
+    """
     for _ in range(rounds):
         operation()
-    before = held()
-    for _ in range(rounds):
-        operation()
-    grown = [(now - then) / rounds for then, now in zip(before, held(), strict=True)]
-    assert grown[0] < 0.1 and grown[1] < 1.6 and grown[2] < 0.01 and grown[3] < 0.01, (operation, grown)
+    measured = []
+    for _ in range(3):
+        before = held()
+        for _ in range(rounds):
+            operation()
+        grown = [(now - then) / rounds for then, now in zip(before, held(), strict=True)]
+        if grown[0] < 0.1 and grown[1] < 1.6 and grown[2] < 0.01 and grown[3] < 0.01:
+            return
+        measured.append(grown)
+    raise AssertionError(operation, measured)
 
 
 def raising(expected, call, *args, **options):
