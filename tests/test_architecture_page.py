@@ -14,7 +14,7 @@ FUNCTION = r"`([\w/]+\.pyx?):([\w.]+)`"
 
 #: Arrows a → b where the code of a does not name b, and how a reaches it.
 INDIRECT_CALLS = {
-    ("LogDirFailureHandler.do_work", "Broker._handle_log_dir_failure"): "a callback, given to its constructor",
+    ("LogDirFailureHandler.do_work", "_handle_log_dir_failure"): "a callback, given to its constructor",
     ("Broker._end", "ClusterMembership._hand_over"): "a callback of the ExitStack that it closes",
     ("Partition.maybe_replace_current_with_future_log", "LogManager.replace_current_with_future_log"): "an argument",
     ("ask_broker", "MonitorSocket.do_work"): "through a socket",

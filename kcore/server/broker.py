@@ -1,74 +1,54 @@
-"""Broker: builds every part, starts them in order, and stops them in the reverse order."""
+"""Broker: its life from start() to stop(), and the calls of the process that it runs in."""
 
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import logging
 import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
-from kcore.common import topic_names
 from kcore.common.metrics import MetricName
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.coordinators import Coordinators
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
-from kcore.log.clean_shutdown import was_clean_shutdown
-from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_iteration import Isolation
-from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata.metadata_cache import MetadataCache
-from kcore.metadata.producer_ids import ProducerIdManager
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.security.authorizer import Authorizer
-from kcore.server.alone import Alone
-from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
-from kcore.server.broker_metrics import broker_metrics
-from kcore.server.broker_parts import (
-    Background,
-    GivenAuthorizer,
-    follow_connection_limits,
-    follow_log_settings,
-    group_coordinator_of,
-    log_manager_of,
-    replica_manager_of,
-    replication_quotas_of,
-    socket_server_of,
-    start_thread,
-    store_of,
-)
+from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import WILDCARDS
-from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
-from kcore.server.config.topic_configs import TopicConfigs
-from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
-from kcore.server.membership import BrokerBase, Membership
-from kcore.server.monitor_socket import start_monitor
+from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
 from kcore.server.open_files_limit import raise_open_files_limit
-from kcore.server.quotas.client_quotas import ClientQuotas
-from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
-from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
-from kcore.server.requests.kafka_apis import KafkaApis
-from kcore.server.requests.request_handler_pool import RequestHandlerPool
-from kcore.server.requests.services import Services
-from kcore.server.topics.admin_manager import AdminManager
-from kcore.server.topics.topic_adoption import TopicAdoption
+from kcore.server.running_broker import (
+    BrokerCalls,
+    BrokerPlan,
+    RunningBroker,
+    make_base,
+    make_membership,
+    start_running,
+)
 from kcore.server.topics.topic_changes import has_partitions, is_gone
 
 if TYPE_CHECKING:
+    from kcore.coordinator.group.group_coordinator import GroupCoordinator
+    from kcore.metadata.metadata_cache import MetadataCache
     from kcore.replica.explain import FetchExplanation, IsrExplanation
+    from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.member.cluster_member import ClusterMember
+    from kcore.server.membership import BrokerBase, Membership
+    from kcore.server.topics.admin_manager import AdminManager
 
 logger = logging.getLogger(__name__)
 
@@ -117,20 +97,23 @@ class Broker:
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
         arguments = ("data_dir", "port", "host", "time", "store", "authorizer")
         self.config = KafkaConfig(config, arguments, is_cluster_member=store is not None)
-        self.given_authorizer = GivenAuthorizer(authorizer, self.config)
-        self._listeners = self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)]
-        self._time = time
-        self._given_store = store
         dirs = self.config.data_dirs
         if data_dir is not None:
             if dirs:
                 raise InvalidConfig(f"data_dir {data_dir} and log.dirs {','.join(dirs)} are both given: give one")
             dirs = [os.fspath(data_dir)]
-        self._is_temporary = not dirs
-        self._data_dirs = [os.path.abspath(path) for path in dirs]
-        self.admin_manager: AdminManager
-        #: Of the last start: what a broker alone or a member of a cluster has; None before there is one.
-        self.membership: Membership | None = None
+        self._plan = BrokerPlan(
+            config=self.config,
+            data_dirs=[os.path.abspath(path) for path in dirs],
+            is_temporary=not dirs,
+            listeners=self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)],
+            store=store,
+            authorizer=GivenAuthorizer(authorizer, self.config),
+            time=time,
+        )
+        # Of the last start, also after a stop; while it starts, from when it accepts connections.
+        self._running: RunningBroker | None = None
+        self._membership: Membership | None = None  # there earlier, for cancel_start()
         self._parts = ExitStack()
         self._lock = threading.Lock()
         self._pid: int | None = None
@@ -151,8 +134,8 @@ class Broker:
                     else "a broker starts only once; restart() stops it and starts it again"
                 )
             self._pid = os.getpid()
-            if self._is_temporary:
-                self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
+            if self._plan.is_temporary:
+                self._plan = dataclasses.replace(self._plan, data_dirs=[tempfile.mkdtemp(prefix="kcore-")])
             self._start_or_end()
         atexit.register(self.stop)
         return self
@@ -161,8 +144,8 @@ class Broker:
         """From another thread: a start that waits for other brokers of its cluster, or for the end of the last session
         of its id, raises StartCancelled or goes on without them.  To be called again until start() has returned: one
         that does not wait yet does not notice."""
-        if self.membership is not None:
-            self.membership.cancel_start()
+        if self._membership is not None:
+            self._membership.cancel_start()
 
     def restart(self) -> None:
         """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
@@ -177,7 +160,8 @@ class Broker:
             self._check_running()
             old_parts = self._parts
             self._is_serving = False
-            self._parts, self._listeners = ExitStack(), self._bound_listeners
+            self._parts = ExitStack()
+            self._plan = dataclasses.replace(self._plan, listeners=self.running.server.listeners)
             old_parts.close()
             try:
                 self._start_or_end()
@@ -198,47 +182,22 @@ class Broker:
         try:
             self._parts.close()
         finally:
-            if self._is_temporary:
-                shutil.rmtree(self._data_dirs[0], ignore_errors=True)
+            if self._plan.is_temporary:
+                shutil.rmtree(self._plan.data_dirs[0], ignore_errors=True)
 
     def _start(self) -> None:
-        """Make and start the parts, each after those that it needs; self._parts stops them in the reverse order."""
         raise_open_files_limit()
-        is_member = self.config.is_cluster_member
-        working = working_dirs(self._data_dirs, is_member=is_member)
-        identity, broker_configs = self._open_store(working)
-        unclean = not all(was_clean_shutdown(path) for path in working)
-        background = Background(self.broker_id, self._time, self._parts, is_member=is_member)
-        topic_configs = TopicConfigs()
-        self._make_replication(background, topic_configs)
-        self.membership = membership = self._make_membership(background, topic_configs, broker_configs)
-        self._make_admin_manager(background, topic_configs, membership)
-        adoption = self._load_logs(topic_configs, working)
-        self._start_failure_handler()
-        background.start_timer()
-        self._bind_listeners(background)
-        write_identity(working, self.store, identity, is_member=is_member)
-        group_config = self.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
-        self.group_coordinator = group_coordinator_of(
-            group_config, self.replica_manager, background, membership.is_certain
+        base = make_base(self._plan, self._parts)
+        calls = BrokerCalls(
+            monitored=self,
+            check_serving=lambda: self._check_serving(base.parts),
+            no_data_dir_left=lambda error: self._no_data_dir_left(base, error),
         )
-        self.coordinators = Coordinators({topic_names.GROUP_METADATA_TOPIC: self.group_coordinator})
-        self._observe_metadata()
-        self.group_coordinator.startup()
-        self._parts.callback(self.group_coordinator.shutdown)
-        producer_ids = ProducerIdManager(self.broker_id, self.store)
-        self.client_quotas = ClientQuotas(self.config, background.clients_time)
-        self.stored_client_quotas = StoredClientQuotas(self.store, self.client_quotas, is_member=is_member)
-        membership.follow_settings(self.stored_client_quotas)
-        foreign_producer_id = membership.load_topics(
-            adoption, self.coordinators, self._bound_listeners, unclean=unclean
-        )
-        if foreign_producer_id >= 0:
-            producer_ids.reserve_up_to(foreign_producer_id)
-        self._serve(background, membership, producer_ids, broker_configs, working[0])
-        membership.join(self._metrics, self._bound_listeners)
+        self._membership = membership = make_membership(base)
+        self._running = running = start_running(base, membership, self._plan, calls)
+        membership.join(running.metrics, running.server.listeners)
         self._is_serving = True
-        logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
+        logger.info("broker %d of cluster %s on %s", base.broker_id, base.cluster_id, self.bootstrap_servers)
 
     def stop(self) -> None:
         """Stop cleanly: the next start needs no recovery.  Called again, or in a forked child, it does nothing."""
@@ -259,11 +218,11 @@ class Broker:
             if self._stopped:
                 return
             atexit.unregister(self.stop)
-            if self.membership is not None:
-                self.membership.abandon()
-            self.store.abandon()
-            self._server.shutdown()
-            self._log_manager.abandon("the broker was killed")
+            running = self.running
+            running.membership.abandon()
+            running.base.store.abandon()
+            running.server.shutdown()
+            running.base.logs.abandon("the broker was killed")
             self._end()
             logger.info("broker %d was killed", self.broker_id)
 
@@ -289,7 +248,7 @@ class Broker:
     @property
     def data_dir(self) -> str | None:
         """The (first) data directory; None before a broker with a temporary one has started."""
-        return self._data_dirs[0] if self._data_dirs else None
+        return self._plan.data_dirs[0] if self._plan.data_dirs else None
 
     @property
     def has_stopped(self) -> bool:
@@ -297,19 +256,58 @@ class Broker:
         return self._stopped
 
     @property
+    def running(self) -> RunningBroker:
+        """The parts of the last start.  Raises RuntimeError before there is one."""
+        if self._running is None:
+            self._check_running()
+            raise RuntimeError("the broker is starting")
+        return self._running
+
+    @property
+    def broker_id(self) -> int:
+        return self.running.base.broker_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.running.base.cluster_id
+
+    @property
+    def store(self) -> MetadataStore:
+        return self.running.base.store
+
+    @property
+    def metadata_cache(self) -> MetadataCache:
+        return self.running.base.metadata_cache
+
+    @property
+    def replica_manager(self) -> ReplicaManager:
+        return self.running.base.replica_manager
+
+    @property
+    def admin_manager(self) -> AdminManager:
+        return self.running.services.admin_manager
+
+    @property
+    def group_coordinator(self) -> GroupCoordinator:
+        return self.running.services.group_coordinator
+
+    @property
     def cluster_member(self) -> ClusterMember:
-        """Of a member of a cluster that has started."""
-        assert self.membership is not None and self.membership.cluster_member is not None
-        return self.membership.cluster_member
+        """Raises RuntimeError for a broker alone."""
+        return self.running.services.member
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.running.server.port
 
     @property
     def bootstrap_servers(self) -> str:
         """host:port, for clients on this machine.  Raises RuntimeError before start()."""
-        self._check_started()
-        host = self._listeners[0].host
+        host, port = self._plan.listeners[0].host, self.port
         if host in WILDCARDS:
             host = "127.0.0.1"
-        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: Any
@@ -325,18 +323,20 @@ class Broker:
         if partitions < 1 and partitions != -1:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
         settings = {key if "." in key else key.replace("_", "."): as_text(value) for key, value in config.items()}
-        with self._serving():
+        with self._serving() as running:
             factor = -1 if replication_factor is None else integer("replication_factor", replication_factor)
-            created = self.admin_manager.create_topic(name, partitions, factor, configs=settings)
-            self.admin_manager.wait_for(name, has_partitions(name, created.num_partitions))
+            admin_manager = running.services.admin_manager
+            created = admin_manager.create_topic(name, partitions, factor, configs=settings)
+            admin_manager.wait_for(name, has_partitions(name, created.num_partitions))
             return created.topic_id
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data.  Raises UnknownTopicOrPartition, InvalidRequest for an internal topic;
         RuntimeError unless the broker runs."""
-        with self._serving():
-            deleted = self.admin_manager.delete_topic(string("name", name))
-            self.admin_manager.wait_for(name, is_gone(deleted))
+        with self._serving() as running:
+            admin_manager = running.services.admin_manager
+            deleted = admin_manager.delete_topic(string("name", name))
+            admin_manager.wait_for(name, is_gone(deleted))
 
     def produce(
         self,
@@ -357,8 +357,8 @@ class Broker:
         MessageTooLarge, NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError; TypeError, ValueError for other
         arguments; RuntimeError unless the broker runs.
         """
-        with self._serving():
-            return self._client.produce(
+        with self._serving() as running:
+            return running.client.produce(
                 string("topic", topic),
                 value,
                 key,
@@ -388,8 +388,8 @@ class Broker:
         RuntimeError unless the broker runs; while it is read, what UnifiedLog.records() raises, and RuntimeError or
         LogClosed once the broker has stopped.
         """
-        with self._serving():
-            return self._client.consume(
+        with self._serving() as running:
+            return running.client.consume(
                 string("topic", topic),
                 None if partition is None else integer("partition", partition),
                 start_offset if isinstance(start_offset, str) else integer("start_offset", start_offset),
@@ -405,8 +405,8 @@ class Broker:
         start.  Times are ms; MeanRate is per second since the start, and kcore.common.metrics.rates() has the rates
         between two readings.  Raises RuntimeError unless the broker runs.
         """
-        with self._serving():
-            return self._metrics.read()
+        with self._serving() as running:
+            return running.metrics.read()
 
     def explain_isr(self, topic: str, partition: int = 0) -> IsrExplanation:
         """Who is in sync with a partition and by which rule, what bounds its high watermark, and who waits for it.
@@ -417,8 +417,9 @@ class Broker:
         from kcore.replica.explain import explain_isr
 
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
-        with self._serving():
-            return explain_isr(self.replica_manager, tp, self.replication_quotas.leader, self.metadata_cache.offline)
+        with self._serving() as running:
+            base = running.base
+            return explain_isr(base.replica_manager, tp, base.replication_quotas.leader, base.metadata_cache.offline)
 
     def explain_fetch(
         self,
@@ -447,8 +448,9 @@ class Broker:
         level = FetchParams.isolation_of(replica_id, isolation == "read_committed")
         params = FetchParams(replica_id, -1, max_wait_ms, min_bytes, max_bytes, level)
         data = FetchPartitionData(integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
-        with self._serving():
-            return explain_fetch(self.replica_manager, tp, params, data, self.replication_quotas.leader)
+        with self._serving() as running:
+            base = running.base
+            return explain_fetch(base.replica_manager, tp, params, data, base.replication_quotas.leader)
 
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
@@ -457,14 +459,14 @@ class Broker:
         Raises UnknownTopicOrPartition, KafkaStorageError if it is offline; RuntimeError unless the broker runs.
         """
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
-        with self._serving():
-            hosted = self.replica_manager.get_partition(tp)
+        with self._serving() as running:
+            hosted = running.base.replica_manager.get_partition(tp)
             if hosted is None:
                 raise UnknownTopicOrPartition(f"{tp}: no such partition")
             return hosted.local_log()
 
     def __repr__(self) -> str:
-        state = "new" if self._pid is None else "stopped" if self._stopped else self.bootstrap_servers
+        state = "stopped" if self._stopped else "new" if self._running is None else self.bootstrap_servers
         return f"Broker({self.data_dir}, {state})"
 
     def _check_started(self) -> None:
@@ -484,14 +486,14 @@ class Broker:
             raise RuntimeError("the broker restarts, or has restarted since: call again")
 
     @contextmanager
-    def _serving(self) -> Iterator[None]:
+    def _serving(self) -> Iterator[RunningBroker]:
         """Around a call: RuntimeError unless the broker serves, also for whatever goes wrong because that ends."""
-        parts = self._parts
-        self._check_serving(parts)
+        running = self.running
+        self._check_serving(running.base.parts)
         try:
-            yield
+            yield running
         except Exception:
-            self._check_serving(parts)
+            self._check_serving(running.base.parts)
             raise
 
     def _check_process(self) -> None:
@@ -499,168 +501,12 @@ class Broker:
         if self._pid != os.getpid():
             raise RuntimeError("the broker runs in the process that forked this one")
 
-    # -- parts of start() -------------------------------------------------------------------------------
-
-    def _open_store(self, working: Sequence[str]) -> tuple[Identity, StoredBrokerConfigs]:
-        """Who this broker is, and its settings in the store."""
-        is_member = self.config.is_cluster_member
-        self.store = store_of(self.config, self._given_store, working, self._is_temporary, self._parts)
-        identity = read_identity(working, self.store, self.config.configured_broker_id, is_member=is_member)
-        self.broker_id, self.cluster_id = identity
-        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store, is_member=is_member)
-        broker_configs.read_all()
-        return identity, broker_configs
-
-    def _make_replication(self, background: Background, topic_configs: TopicConfigs) -> None:
-        """The logs, which are loaded later, and the partitions that are replicas of each other."""
-        config, parts = self.config, self._parts
-        self.metadata_cache = MetadataCache(self.cluster_id)
-        self._log_manager = log_manager_of(config, self._data_dirs, background, topic_configs.get)
-        parts.callback(follow_log_settings(config, self._log_manager))
-        self.replica_manager = replica_manager_of(
-            self.broker_id, config, self._log_manager, background, self.metadata_cache, self.store
-        )
-        self.replication_quotas = replication_quotas_of(config, self.replica_manager, background.time, parts)
-
-    def _make_membership(
-        self, background: Background, topic_configs: TopicConfigs, broker_configs: StoredBrokerConfigs
-    ) -> Membership:
-        base = BrokerBase(
-            broker_id=self.broker_id,
-            config=self.config,
-            store=self.store,
-            broker_configs=broker_configs,
-            background=background,
-            parts=self._parts,
-            metadata_cache=self.metadata_cache,
-            topic_configs=topic_configs,
-            logs=self._log_manager,
-            replica_manager=self.replica_manager,
-            replication_quotas=self.replication_quotas,
-        )
-        if not self.config.is_cluster_member:
-            return Alone(base)
-        from kcore.server.cluster_membership import ClusterMembership
-
-        return ClusterMembership(base)
-
-    def _make_admin_manager(self, background: Background, topic_configs: TopicConfigs, membership: Membership) -> None:
-        config, changes = self.config, membership.topic_changes
-        self.admin_manager = AdminManager(
-            self.broker_id, config, self.metadata_cache, changes, topic_configs, background.timer
-        )
-        self._parts.callback(config.on_change(("log.flush.interval.messages",), self.admin_manager.read_flush_default))
-
-    def _load_logs(self, topic_configs: TopicConfigs, working: Sequence[str]) -> TopicAdoption:
-        # What the logs are opened with comes from the store, so that comes first.
-        topic_configs.load(self.store)
-        adoption = TopicAdoption(
-            self.broker_id, self.store, self._log_manager, topic_configs, is_member=self.config.is_cluster_member
-        )
-        adoption.prepare(topics_on_disk(working))
-        self._log_manager.startup(lambda log: adoption.is_stray(log.topic_partition, log.topic_id))
-        self._parts.callback(self._log_manager.shutdown)
-        self._parts.callback(self.replica_manager.shutdown)
-        return adoption
-
-    def _observe_metadata(self) -> None:
-        observe, coordinators, admin = self.metadata_cache.add_observer, self.coordinators, self.admin_manager
-        # In this order: who waits for a deletion is answered when no group has offsets of the topic any more.
-        observe(lambda before, after: coordinators.partitions_deleted(before.partitions_gone(after)))
-        observe(lambda before, after: admin.metadata_changed())
-
-    def _start_failure_handler(self) -> None:
-        parts, log_manager = self._parts, self._log_manager  # another start makes others
-        handler = LogDirFailureHandler(
-            f"kcore-log-dir-failures-{self.broker_id}",
-            log_manager.log_dir_failure_channel,
-            lambda path: self._handle_log_dir_failure(parts, log_manager, path),
-        )
-        start_thread(handler, parts)
-
-    def _bind_listeners(self, background: Background) -> None:
-        """Take the ports; nothing is answered before _serve()."""
-        server = socket_server_of(self.config, self._listeners, str(self.broker_id), background.clients_time)
-        self._parts.callback(server.shutdown)
-        self._parts.callback(follow_connection_limits(self.config, server))
-        self._server, self._bound_listeners, self.port = server, server.listeners, server.port
-
-    def _serve(
-        self,
-        background: Background,
-        membership: Membership,
-        producer_ids: ProducerIdManager,
-        broker_configs: StoredBrokerConfigs,
-        first_dir: str,
-    ) -> None:
-        """Make what answers requests, and accept connections."""
-        config, parts = self.config, self._parts
-        auth = self.given_authorizer.started(
-            self.broker_id, self.cluster_id, self.store, background.start_scheduler, parts
-        )
-        pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
-        parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
-        sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], background.time)
-        background.clock_scheduler.schedule(
-            "fetch-session-views", sessions.drop_unused_views, VIEW_CHECK_MS, VIEW_CHECK_MS
-        )
-        self._apis = KafkaApis(
-            Services(
-                broker_id=self.broker_id,
-                config=config,
-                time=background.time,
-                metadata_cache=self.metadata_cache,
-                replica_manager=self.replica_manager,
-                coordinators=self.coordinators,
-                group_coordinator=self.group_coordinator,
-                admin_manager=self.admin_manager,
-                partition_admin=membership.partition_admin(),
-                producer_ids=producer_ids,
-                request_handler_pool=pool,
-                fetch_sessions=sessions,
-                replication_quotas=self.replication_quotas,
-                client_quotas=self.client_quotas,
-                stored_client_quotas=self.stored_client_quotas,
-                broker_configs=broker_configs,
-                auth=auth,
-                cluster_member=membership.cluster_member,
-            )
-        )
-        self._metrics = broker_metrics(
-            background.clients_time,
-            self._log_manager,
-            self.replica_manager,
-            membership.fetchers,
-            self._apis,
-            pool,
-        )
-        start_monitor(self, first_dir, [listener.port for listener in self._bound_listeners], parts)
-        self._client = InProcessClient(
-            background.clients_time,
-            config,
-            self.metadata_cache,
-            self.admin_manager,
-            self.replica_manager,
-            lambda: self._check_serving(parts),
-        )
-        self._server.start(self._apis.handle)
-        parts.callback(pool.shutdown)
-        # Before everything else: what is answered after this, no client sees.
-        parts.callback(self._server.shutdown)
-
-    def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
-        log_manager.handle_log_dir_failure(log_dir)
-        lost = self.replica_manager.handle_log_dir_failure(log_dir)
-        if lost:  # before there are partitions, there is no coordinator
-            self.coordinators.partitions_lost(lost)
-        if self.membership is not None:
-            self.membership.log_dir_failed()
-        error = log_manager.log_dir_failure_channel.failure(log_dir)
-        if error is None or log_manager.live_log_dirs or self._stopped or self._parts is not parts:
+    def _no_data_dir_left(self, base: BrokerBase, error: OSError) -> None:
+        if self._stopped or base.parts is not self._parts:
             return
-        logger.critical("broker %d stops: no data directory is left", self.broker_id)
+        logger.critical("broker %d stops: no data directory is left", base.broker_id)
         if self.on_fatal_error is not None:
             self.on_fatal_error(error)
         else:
             # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
-            threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
+            threading.Thread(target=self._stop, args=(base.parts,), name="kcore-no-data-dir-left").start()

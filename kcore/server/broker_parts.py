@@ -67,7 +67,7 @@ def store_of(
 class GivenAuthorizer:
     """The authorizer that a broker was given, or that its settings name.
 
-    Raises TypeError for what is none, and InvalidConfig where both are given.  auth: of the last start.
+    Raises TypeError for what is none, and InvalidConfig where both are given.
     """
 
     def __init__(self, given: Authorizer | None, config: KafkaConfig) -> None:
@@ -81,7 +81,6 @@ class GivenAuthorizer:
                     logger.warning("%s has no effect: it is for the class that authorizer.class.name names", name)
         self._given = given
         self._config = config
-        self.auth = AuthHelper(None)
 
     def started(
         self,
@@ -98,8 +97,7 @@ class GivenAuthorizer:
         """
         path = self._config["authorizer.class.name"]
         if not path:
-            self.auth = AuthHelper(self._given)
-            return self.auth
+            return AuthHelper(self._given)
         module, _, name = path.rpartition(".")
         problem = f"Invalid value {path} for configuration authorizer.class.name:"
         try:
@@ -115,8 +113,7 @@ class GivenAuthorizer:
         parts.callback(authorizer.close)
         authorizer.configure(self._config.originals)
         authorizer.start(AuthorizerServerInfo(broker_id, cluster_id, store, make_scheduler))
-        self.auth = AuthHelper(authorizer)
-        return self.auth
+        return AuthHelper(authorizer)
 
 
 def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:

@@ -139,7 +139,7 @@ class Cluster:
         """
         self._check_process()
         for broker in self.brokers.values():
-            broker.given_authorizer.auth.denied_brokers.clear()  # what was denied before may be allowed now
+            broker.running.services.auth.denied_brokers.clear()  # what was denied before may be allowed now
         if broker_id is not None:
             number = self._checked_id(broker_id)
             with self._broker_locks[number]:
@@ -423,7 +423,7 @@ class Cluster:
     def _raise_denial(self) -> None:
         """Raises ClusterAuthorizationFailed: a controller does not send an update again that a broker has refused."""
         for number, broker in self.brokers.items():
-            for (_, api_key), reason in list(broker.given_authorizer.auth.denied_brokers.items()):
+            for (_, api_key), reason in list(broker.running.services.auth.denied_brokers.items()):
                 if api_key == ApiKey.UPDATE_METADATA:
                     raise ClusterAuthorizationFailed(f"broker {number}: {reason}")
 

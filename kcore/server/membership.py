@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBase:
-    """What both have before a topic can change.  parts: stops what is started."""
+    """What both have before a topic can change.  working_dirs: the data directories that can be had.  parts: stops
+    what is started."""
 
     broker_id: int
+    cluster_id: str
+    working_dirs: Sequence[str]
     config: KafkaConfig
     store: MetadataStore
     broker_configs: StoredBrokerConfigs

@@ -126,8 +126,6 @@ def _first_line(connection: socket.socket) -> bytes:
 class Monitored(Protocol):
     """A broker."""
 
-    broker_id: int
-
     def metrics(self) -> Mapping[Any, Mapping[str, float]]: ...
 
     @property
@@ -137,7 +135,7 @@ class Monitored(Protocol):
     def explain_fetch(self) -> Callable[..., FetchExplanation]: ...
 
 
-def start_monitor(broker: Monitored, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
+def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
     """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too.
 
     ports: of its listeners, which tell the brokers of one process apart.
@@ -148,7 +146,7 @@ def start_monitor(broker: Monitored, data_dir: str, ports: Sequence[int], parts:
         "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
         "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
     }
-    monitor = MonitorSocket(f"kcore-monitor-{broker.broker_id}", data_dir, commands)
+    monitor = MonitorSocket(f"kcore-monitor-{broker_id}", data_dir, commands)
     try:
         monitor.bind()
     except OSError as error:

@@ -337,7 +337,7 @@ def test_settings_of_a_broker_are_changed_described_and_taken_back(broker, serve
 
     alter("1", AlterConfigOpType.SET, "1000000")
     assert described() == ("1000000", ConfigSource.DYNAMIC_BROKER_CONFIG)
-    assert broker.replication_quotas.leader.bytes_per_second == 1_000_000
+    assert broker.running.services.replication_quotas.leader.bytes_per_second == 1_000_000
     alter("1", AlterConfigOpType.DELETE, None)
     assert described()[1] == ConfigSource.DEFAULT_CONFIG
     for setting, value, code in (

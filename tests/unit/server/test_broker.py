@@ -526,9 +526,9 @@ def test_a_failing_data_directory_goes_offline_alone_and_the_broker_stops_when_n
         with pytest.raises((AssertionError, OSError)):
             produce(broker, "t", b"lost", partition=there.partition)
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not broker._stopped:
+        while time.monotonic() < deadline and not broker.has_stopped:
             time.sleep(0.01)
-        assert broker._stopped
+        assert broker.has_stopped
     file.clear_faults()
     with kcore.Broker(log_dirs=",".join(dirs)) as broker:
         assert values(broker, "t", there.partition) == [b"a", b"b"]
@@ -574,10 +574,10 @@ def test_a_partition_made_on_a_full_disk_comes_online_when_there_is_room(tmp_pat
         file.fail_next("mkdir", errno.ENOSPC, under=str(tmp_path / "t-1"), times=-1)
         broker.create_topic("t", partitions=2)
         assert [broker.metadata_cache.topic("t").partitions[n].leader for n in range(2)] == [broker.broker_id, -1]
-        broker.membership.local_controller.retry_offline_partitions()
+        broker.running.membership.local_controller.retry_offline_partitions()
         assert broker.metadata_cache.topic("t").partitions[1].leader == -1
         file.clear_faults()
-        broker.membership.local_controller.retry_offline_partitions()
+        broker.running.membership.local_controller.retry_offline_partitions()
         assert produce(broker, "t", b"a", partition=1) == 0
 
 

@@ -104,7 +104,9 @@ def test_a_broker_explains_with_its_own_throttle_and_the_controllers_news_of_fai
     asked = []
     monkeypatch.setattr("kcore.replica.explain.leader_throttles", lambda quota, *_: not asked.append(quota))
     rule = leader.explain_fetch("explained", replica_id=follower.broker_id).rule
-    assert "leader.replication.throttled.rate" in rule and set(asked) == {leader.replication_quotas.leader}
+    assert "leader.replication.throttled.rate" in rule and set(asked) == {
+        leader.running.services.replication_quotas.leader
+    }
 
 
 def live_logs(cluster, number):

@@ -890,7 +890,7 @@ def test_a_broker_alone_needs_no_elections(client, version):
 @pytest.mark.parametrize("api_key", SUPPORTED, ids=lambda key: key.name)
 def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_version(broker, api_key, caplog):
     """The handler of each API raises: the response has the error code -1, or the connection ends."""
-    apis = broker._apis
+    apis = broker.running.apis
     with Client(broker) as client:
         client.ask(m.MetadataRequest(topics=[]), 1)
     entry = apis._entries.get(api_key) or apis._load(api_key)

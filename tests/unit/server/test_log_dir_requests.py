@@ -116,7 +116,7 @@ def test_RD_27_a_move_neither_waits_for_the_quotas_of_replication_nor_counts_for
     with kcore.Broker(log_dirs=",".join(dirs), **rates) as broker, Client(broker) as client:
         broker.create_topic("t", **throttled)
         broker.produce("t", b"x" * 1000, partition=0)
-        quotas = broker.replication_quotas.leader, broker.replication_quotas.follower
+        quotas = broker.running.services.replication_quotas.leader, broker.running.services.replication_quotas.follower
         assert all(quota.is_throttled(TopicPartition("t", 0)) and quota.is_bounded for quota in quotas)
         for quota in quotas:
             quota.record(10**9)

@@ -170,7 +170,7 @@ def test_RFT_17_a_leader_without_the_session_gets_a_full_request(replicas):
     replicas.wait_until_equal()
     session = replicas.thread(1)._end_point._session
     wait_until(lambda: session.epoch > 1)
-    replicas.brokers[0]._apis._services.fetch_sessions.close(session.session_id)
+    replicas.brokers[0].running.services.fetch_sessions.close(session.session_id)
     replicas.produce(0, b"b")
     replicas.wait_until_equal()
     wait_until(lambda: session.epoch > 0)

@@ -61,7 +61,7 @@ def held_up(monkeypatch, owner, name):
 
 
 def await_waiting(broker, runs_on, count):
-    waiting = broker._apis._pool._lanes[runs_on]._waiting
+    waiting = broker.running.apis._pool._lanes[runs_on]._waiting
     deadline = time.monotonic() + 60
     while len(waiting) != count:
         assert time.monotonic() < deadline, f"{len(waiting)} of {count} requests wait on {runs_on}"
@@ -193,8 +193,10 @@ def test_a_creation_and_the_requests_that_wait_for_it_keep_no_others_waiting(bro
 
 
 def test_QUOTA_07_what_a_request_waits_for_another_does_not_count_toward_a_request_quota(broker, monkeypatch):
-    quotas, clock, counted = broker.client_quotas, MockTime(), []
-    broker.stored_client_quotas.alter(QuotaEntity(None, "waits"), [QuotaChange("request_percentage", 1e9)])
+    quotas, clock, counted = broker.running.services.client_quotas, MockTime(), []
+    broker.running.services.stored_client_quotas.alter(
+        QuotaEntity(None, "waits"), [QuotaChange("request_percentage", 1e9)]
+    )
 
     def record(user, client_id, amount):
         if client_id == "waits":
@@ -235,12 +237,12 @@ def test_changes_of_settings_that_wait_for_one_another_keep_no_others_waiting(br
         other = stack.enter_context(Client(broker))
         for request, version in ((init_producer_id(), 1), *requests_for_the_pool(), *requests_for_topic_changes()):
             assert error_codes(other.ask(request, version)) <= {0}, ApiKey(request.api_key).name
-        assert not broker.client_quotas.entities
+        assert not broker.running.services.client_quotas.entities
 
         open_gate()
         for client, api_key, version in waiting:
             assert error_codes(client.receive(api_key, version)) <= {0}, ApiKey(api_key).name
-        assert len(broker.client_quotas.entities) == 2
+        assert len(broker.running.services.client_quotas.entities) == 2
 
 
 def test_producers_that_wait_for_more_ids_keep_no_others_waiting(broker, monkeypatch):

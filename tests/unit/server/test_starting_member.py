@@ -17,6 +17,13 @@ from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
 
+def accepts_connections(broker):
+    try:
+        return broker.running is not None
+    except RuntimeError:
+        return False
+
+
 @pytest.fixture
 def starting(monkeypatch):
     """A broker that answers, and waits to register."""
@@ -35,7 +42,7 @@ def starting(monkeypatch):
 
     thread = threading.Thread(target=start)
     thread.start()
-    wait_until(lambda: hasattr(broker, "_client"))  # its ports are bound, and soon it accepts connections
+    wait_until(lambda: accepts_connections(broker))
     yield broker
     wait_until(lambda: cancelled or broker.cancel_start())
     thread.join()

@@ -45,7 +45,7 @@ def reassign(cluster, capsys):
 
 def rates(cluster):
     """(leader's, follower's) by broker."""
-    quotas = [cluster.brokers[number].replication_quotas for number in range(3)]
+    quotas = [cluster.brokers[number].running.services.replication_quotas for number in range(3)]
     return [(of.leader.bytes_per_second, of.follower.bytes_per_second) for of in quotas]
 
 

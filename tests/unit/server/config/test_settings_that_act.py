@@ -235,7 +235,7 @@ def threads(pattern):
 
 
 def most_waiting_threads(alone):
-    return alone.broker._apis._pool._lanes[RunsOn.POOL]._max_threads
+    return alone.broker.running.apis._pool._lanes[RunsOn.POOL]._max_threads
 
 
 def period_ms(task):
@@ -243,7 +243,7 @@ def period_ms(task):
 
 
 def cleaner(name):
-    return lambda alone: getattr(alone.broker._log_manager.cleaner.config, name)
+    return lambda alone: getattr(alone.broker.running.base.logs.cleaner.config, name)
 
 
 def windows(quota):
@@ -258,7 +258,7 @@ def windows(quota):
 
 def client_windows(index):
     def of(alone):
-        quotas = alone.broker.client_quotas
+        quotas = alone.broker.running.services.client_quotas
         return {
             (manager._num_samples, manager._window_seconds)[index]
             for manager in (quotas.produce, quotas.fetch, quotas.request)
@@ -268,7 +268,7 @@ def client_windows(index):
 
 
 def server(name):
-    return lambda alone: getattr(alone.broker._server, name)
+    return lambda alone: getattr(alone.broker.running.server, name)
 
 
 def answers_a_request_of_66_000_bytes(alone):
@@ -284,7 +284,7 @@ def answers_a_request_of_66_000_bytes(alone):
 def receive_buffer(alone):
     # Linux doubles it.
     with socket.create_connection(("127.0.0.1", alone.broker.port)):
-        listener = next(iter(alone.broker._server._listening))
+        listener = next(iter(alone.broker.running.server._listening))
         return listener.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 2 * 20_000
 
 
@@ -320,10 +320,14 @@ ALONE = {
     "producer.id.expiration.check.interval.ms": (22_000, period_ms("kafka-producer-expiry"), 22_000),
     "quota.window.num": (5, client_windows(0), {5}),
     "quota.window.size.seconds": (4, client_windows(1), {4}),
-    "replication.quota.window.num": (6, lambda alone: windows(lambda b: b.replication_quotas.leader)(alone)[0], 6),
+    "replication.quota.window.num": (
+        6,
+        lambda alone: windows(lambda b: b.running.services.replication_quotas.leader)(alone)[0],
+        6,
+    ),
     "replication.quota.window.size.seconds": (
         3,
-        lambda alone: windows(lambda b: b.replication_quotas.follower)(alone)[1],
+        lambda alone: windows(lambda b: b.running.services.replication_quotas.follower)(alone)[1],
         3,
     ),
     "alter.log.dirs.replication.quota.window.num": (
@@ -343,12 +347,12 @@ ALONE = {
     ),
     "leader.replication.throttled.rate": (
         88_888,
-        lambda alone: alone.broker.replication_quotas.leader.bytes_per_second,
+        lambda alone: alone.broker.running.services.replication_quotas.leader.bytes_per_second,
         88_888,
     ),
     "follower.replication.throttled.rate": (
         77_777,
-        lambda alone: alone.broker.replication_quotas.follower.bytes_per_second,
+        lambda alone: alone.broker.running.services.replication_quotas.follower.bytes_per_second,
         77_777,
     ),
     "num.replica.alter.log.dirs.threads": (
@@ -367,7 +371,7 @@ ALONE = {
     "max.connections.per.ip": (280, server("max_connections_per_ip"), 280),
     "num.recovery.threads.per.data.dir": (
         5,
-        lambda alone: alone.broker._log_manager._num_recovery_threads,
+        lambda alone: alone.broker.running.base.logs._num_recovery_threads,
         5,
     ),
     "socket.receive.buffer.bytes": (20_000, receive_buffer, True),
@@ -378,7 +382,7 @@ ALONE = {
     "log.flush.start.offset.checkpoint.interval.ms": (35_000, period_ms("kafka-log-start-offset-checkpoint"), 35_000),
     "replica.high.watermark.checkpoint.interval.ms": (36_000, period_ms("highwatermark-checkpoint"), 36_000),
     "replica.lag.time.max.ms": (37_000, period_ms("isr-expiration"), 18_500),
-    "log.cleaner.threads": (2, lambda alone: len(alone.broker._log_manager.cleaner.threads), 2),
+    "log.cleaner.threads": (2, lambda alone: len(alone.broker.running.base.logs.cleaner.threads), 2),
     "log.cleaner.backoff.ms": (41_000, cleaner("backoff_ms"), 41_000),
     "log.cleaner.dedupe.buffer.size": (9 << 20, cleaner("dedupe_buffer_size"), 9 << 20),
     "log.cleaner.io.buffer.size": (300_000, cleaner("io_buffer_size"), 300_000),
@@ -732,7 +736,7 @@ def test_both_names_of_the_data_directories_act(tmp_path, name):
 @pytest.mark.parametrize("enable", [True, False])
 def test_log_cleaner_enable_decides_whether_there_is_a_cleaner(enable):
     with kcore.Broker(log_cleaner_enable=enable) as broker:
-        assert (broker._log_manager.cleaner is not None) == enable
+        assert (broker.running.base.logs.cleaner is not None) == enable
 
 
 def test_a_store_is_opened_with_the_timeouts_of_zookeeper(tmp_path, monkeypatch):

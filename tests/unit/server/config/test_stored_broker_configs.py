@@ -114,7 +114,7 @@ def test_a_broker_alone_has_its_stored_settings_again_after_a_start(tmp_path):
 
 
 def test_QUOTA_04_throttles_follow_their_stored_rates(broker, requests):
-    quotas = broker.replication_quotas
+    quotas = broker.running.services.replication_quotas
 
     def rates():
         return [manager.bytes_per_second for manager in (quotas.leader, quotas.follower, quotas.alter_log_dirs)]

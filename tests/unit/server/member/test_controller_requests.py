@@ -291,7 +291,7 @@ def test_controller_requests_of_two_connections_are_carried_out_one_after_the_ot
         assert is_inside.wait(DEADLINE_S)
         second.client.send(second.leader_and_isr_request({"t": [second.state(leader_epoch=1)]}), 7)
         # Only the second request waits.
-        wait_until(lambda: len(broker._apis._pool._lanes[RunsOn.CONTROLLER_REQUESTS]._waiting) == 1)
+        wait_until(lambda: len(broker.running.apis._pool._lanes[RunsOn.CONTROLLER_REQUESTS]._waiting) == 1)
         bystander.ask(m.MetadataRequest(topics=[]), 5)
         bystander.ask(DescribeGroupsRequest(groups=["g"]), 2)
         assert epochs == [1]

@@ -147,7 +147,7 @@ def test_each_registration_waits_for_a_controller_anew(broker, monkeypatch):
 
 def test_a_partition_that_was_given_up_has_no_coordinator_here_and_the_controller_hears_of_it(broker, monkeypatch):
     calls = []
-    monkeypatch.setattr(broker.coordinators, "partitions_lost", lambda lost: calls.append(list(lost)))
+    monkeypatch.setattr(broker.running.services.coordinators, "partitions_lost", lambda lost: calls.append(list(lost)))
     monkeypatch.setattr(broker.cluster_member, "log_dir_failed", lambda: calls.append("notified"))
     broker.replica_manager.damage_checks.on_given_up(T0)
     assert calls == [[T0], "notified"]

@@ -51,11 +51,15 @@ def test_a_change_has_a_member_read_the_entity_that_changed_and_no_other(tree, s
     store.multi([Create(f"{znodes.USER_CONFIGS}/u{number}", quota_of(5)) for number in range(USERS)])
     members_store = CountingStore(tree)
     with kcore.Broker(store=members_store) as broker:
-        assert broker.client_quotas.fetch.limit("u7", "c") == 5
+        assert broker.running.services.client_quotas.fetch.limit("u7", "c") == 5
         topic, user, default = znodes.topic_config("t"), f"{znodes.USER_CONFIGS}/u7", znodes.broker_config("<default>")
         for path, data, is_in_force in (
-            (topic, {"retention.ms": "7"}, lambda: broker._log_manager.config_of("t").retention_ms == 7),
-            (user, {"consumer_byte_rate": "6"}, lambda: broker.client_quotas.fetch.limit("u7", "c") == 6),
+            (topic, {"retention.ms": "7"}, lambda: broker.running.base.logs.config_of("t").retention_ms == 7),
+            (
+                user,
+                {"consumer_byte_rate": "6"},
+                lambda: broker.running.services.client_quotas.fetch.limit("u7", "c") == 6,
+            ),
             (default, {"log.roll.ms": "99"}, lambda: broker.config.log_config.segment_ms == 99),
         ):
             members_store.reads.clear()
@@ -63,8 +67,8 @@ def test_a_change_has_a_member_read_the_entity_that_changed_and_no_other(tree, s
             wait_until(is_in_force)
             of_this_broker = {znodes.broker_config("1")} if path == default else set()
             assert set(members_store.reads) == {"/config/changes/*", notification, path} | of_this_broker
-        assert broker.client_quotas.fetch.limit("u8", "c") == 5
-        assert QuotaEntity("u7", None) in broker.client_quotas.entities
+        assert broker.running.services.client_quotas.fetch.limit("u8", "c") == 5
+        assert QuotaEntity("u7", None) in broker.running.services.client_quotas.entities
 
 
 class SlowStore(MemoryStore):

@@ -311,11 +311,11 @@ def limit(broker):
 
     def set_limit(key, value):
         keys.append(key)
-        broker.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, value)])
+        broker.running.services.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, value)])
 
     yield set_limit
-    quotas = broker.client_quotas
-    broker.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, None) for key in keys])
+    quotas = broker.running.services.client_quotas
+    broker.running.services.stored_client_quotas.alter(QuotaEntity(None, "c"), [QuotaChange(key, None) for key in keys])
     assert not quotas.is_enabled
     for manager in (quotas.produce, quotas.fetch, quotas.request):
         manager._rates.clear()
@@ -351,7 +351,7 @@ def test_QUOTA_07_a_consumer_over_its_quota_gets_an_empty_answer_waits_and_loses
         assert first.throttle_time_ms == 0 and len(first.responses[0].partitions[0].records) > 5000
         second = client.ask(body, version)
         assert second.responses == [] and second.session_id == 0 and 0 < second.throttle_time_ms < 30_000
-        (rate,) = broker.client_quotas.fetch._rates.values()
+        (rate,) = broker.running.services.client_quotas.fetch._rates.values()
         assert 5000 < rate.total(time.monotonic_ns() / 1e6) < 6000, "what was not sent does not count"
         assert len(other.ask(body, version).responses) == 1
     limit("consumer_byte_rate", 10**9)
@@ -363,7 +363,7 @@ def test_QUOTA_07_a_throttled_answer_in_a_session_keeps_the_session(broker, limi
     with Client(broker, "c") as client:
         session_id = client.ask(fetch(session_epoch=0), 12).session_id
         limit("consumer_byte_rate", 1)
-        broker.client_quotas.fetch.record("ANONYMOUS", "c", 20)
+        broker.running.services.client_quotas.fetch.record("ANONYMOUS", "c", 20)
         throttled = client.ask(f.FetchRequest(session_id=session_id, session_epoch=1), 12)
         assert (throttled.session_id, throttled.error_code, throttled.responses) == (session_id, 0, [])
         assert throttled.throttle_time_ms > 0
@@ -414,15 +414,23 @@ def test_a_fetch_that_waited_costs_no_request_time(broker, limit):
     end = broker.log("t").log_end_offset
 
     def is_counted(client_id):
-        broker.stored_client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", 10_000)])
+        broker.running.services.stored_client_quotas.alter(
+            QuotaEntity(None, client_id), [QuotaChange("request_percentage", 10_000)]
+        )
         with Client(broker, client_id) as client:
             body = fetch()
             body.topics[0].partitions[0].fetch_offset, body.max_wait_ms, body.min_bytes = end, 300, 1
             start = time.monotonic()
             client.ask(body, 12)
             took_ms = (time.monotonic() - start) * 1000
-        (rate,) = [rate for scope, rate in broker.client_quotas.request._rates.items() if scope[1] == client_id]
-        broker.stored_client_quotas.alter(QuotaEntity(None, client_id), [QuotaChange("request_percentage", None)])
+        (rate,) = [
+            rate
+            for scope, rate in broker.running.services.client_quotas.request._rates.items()
+            if scope[1] == client_id
+        ]
+        broker.running.services.stored_client_quotas.alter(
+            QuotaEntity(None, client_id), [QuotaChange("request_percentage", None)]
+        )
         # 300 ms are 30 % of a second.
         return 10 * rate.total(time.monotonic_ns() / 1e6) > took_ms - 290
 
@@ -503,7 +511,7 @@ def test_quotas_are_there_after_a_restart(tmp_path):
         assert alter(client, 1, {"user": "u"}, {"request_percentage": 12.5}) == 0
     with kcore.Broker(tmp_path) as broker, Client(broker) as client:
         assert describe(client, 1) == [([("user", "u")], {"request_percentage": 12.5})]
-        assert broker.client_quotas.request.limit("u", "any") == 12.5
+        assert broker.running.services.client_quotas.request.limit("u", "any") == 12.5
 
 
 @pytest.mark.parametrize("start", [kcore.Broker, lambda path: kcore.Cluster(1, data_dir=path)], ids=["alone", "member"])

@@ -149,7 +149,7 @@ def test_QUOTA_03_QUOTA_04_RD_26_rate_and_lists_hold_for_the_fetches_of_follower
             broker.produce(topic, b"x" * 1000)
             update = LeaderAndIsrUpdate(TopicPartition(topic, 0), broker.broker_id, 1, replicas[:1], replicas)
             assert broker.replica_manager.become_leader_or_follower([update], 1)[update.topic_partition] is None
-        leader_quota = broker.replication_quotas.leader
+        leader_quota = broker.running.services.replication_quotas.leader
         assert as_follower(client, broker) == {"listed": True, "free": True}
         assert leader_quota.rate() == 0, "nobody records without a rate"
         broker.config.reconfigure({"leader.replication.throttled.rate": 500})

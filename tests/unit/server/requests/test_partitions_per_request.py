@@ -215,7 +215,7 @@ def test_a_metadata_request_creates_no_more_topics_once_its_client_has_hung_up(b
     def create_and_hang_up(self, name):
         if name == "b":
             hasty.sock.close()
-            wait_until(lambda: broker._server.connection_count == 0, "the broker has not noticed")
+            wait_until(lambda: broker.running.server.connection_count == 0, "the broker has not noticed")
         return create(self, name)
 
     monkeypatch.setattr(AdminManager, "auto_create_topic", create_and_hang_up)

@@ -465,7 +465,7 @@ def test_what_a_throttled_fetch_has_read_is_read_again(broker, client, monkeypat
     broker.produce("t", b"a", partition=3)
     broker.replica_manager.time.sleep(5000)
     throttle_ms = [1]
-    monkeypatch.setattr(broker.client_quotas, "is_enabled", True)
+    monkeypatch.setattr(broker.running.services.client_quotas, "is_enabled", True)
     monkeypatch.setattr(Handler, "_throttle_ms", lambda *args: throttle_ms.pop() if throttle_ms else 0)
     assert reader.fetch() == {} and not throttle_ms
     assert reader.fetch() == {3: (0, [b"a"])}

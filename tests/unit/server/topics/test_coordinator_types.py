@@ -11,7 +11,7 @@ from kcore import errors
 from kcore.coordinator.coordinators import Coordinators
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.security.acl import ResourceType
-from kcore.server import broker as broker_module
+from kcore.server import running_broker
 from kcore.server.topics.coordinator_types import (
     COORDINATOR_TYPES,
     TRANSACTION,
@@ -42,7 +42,7 @@ def with_transactions(monkeypatch):
         errors.TransactionalIdAuthorizationFailed("Transactional Id authorization failed."),
     )
     monkeypatch.setitem(COORDINATOR_TYPES, TRANSACTION, kind)
-    monkeypatch.setattr(broker_module, "Coordinators", lambda by_topic: Coordinators({**by_topic, TOPIC: coordinator}))
+    monkeypatch.setattr(running_broker, "Coordinators", lambda by_topic: Coordinators({**by_topic, TOPIC: coordinator}))
     return calls
 
 
@@ -77,6 +77,6 @@ def test_a_key_type_without_a_coordinator_is_refused():
 def test_no_code_of_the_server_compares_a_topic_with_that_of_a_coordinator():
     """Coordinators and COORDINATOR_TYPES find the coordinator of a topic."""
     comparison = re.compile(r"[!=]= *(topic_names\.)?(GROUP_METADATA|TRANSACTION_STATE)_TOPIC")
-    paths = list(Path(broker_module.__file__).parent.rglob("*.py"))
+    paths = list(Path(running_broker.__file__).parent.rglob("*.py"))
     assert len(paths) > 50
     assert [path.name for path in paths if comparison.search(path.read_text())] == []
