@@ -584,7 +584,8 @@ class EmbeddedStore(MetadataStore):
                     self._end_session(session_id)
             if wait.is_busy:
                 return False
-            self._session_locks.remove(session_id)
+            if still in (None, (heartbeat,)):
+                self._session_locks.remove(session_id)
         self._observed = observed
         self._session_locks.keep(observed)
         self._sessions = [session for session in self._sessions if session[0] in observed]

@@ -159,8 +159,8 @@ class _ServedCluster:
 
     def stop(self) -> bool:
         """Stop the brokers, the controller last: it elects the leaders that replace the others.  A later signal
-        kills those that still run.  A process that stands still is continued, for it to stop too; one that a debugger
-        keeps still is killed.  Returns whether all have stopped cleanly."""
+        kills those that still run.  A process that stands still is continued, for it to stop too; one that stands
+        still afterwards, as a debugger keeps it, is killed.  Returns whether all have stopped cleanly."""
         self._continue_what_stands_still()
         controller, self._has_ended_uncleanly = self._controller(), False
         for number in sorted(self._running, key=lambda number: number == controller):

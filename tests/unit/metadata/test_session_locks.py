@@ -121,7 +121,8 @@ def test_sessions_of_living_stores_in_one_process_last(opened):
 
 def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(path, opened):
     """As the workers of a multiprocessing pool, which may live on."""
-    forking = _OWNER.replace('print("ready"', 'import os\nif os.fork() == 0:\n    sys.stdin.read()\nprint("ready"')
+    # The child says that it is ready: only it knows when it has let the lock go.
+    forking = _OWNER.replace('print("ready"', 'import os\nif os.fork():\n    sys.exit(sys.stdin.read())\nprint("ready"')
     parent = subprocess.Popen([sys.executable, "-c", forking, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with parent.stdin, parent.stdout:
         assert parent.stdout.readline() == b"ready\n"

@@ -167,6 +167,7 @@ def test_a_session_that_beats_just_before_it_would_be_ended_lives_on(path, opene
         clock.sleep(TIMEOUT_MS / 6)
         observer.poll()
     assert len(beats) == 1 and observer.get("/late") is not None
+    assert os.path.exists(f"{path}-session-{late.session_id}")  # by which its end would be noticed
     observer._transaction = transaction
     for _ in range(8):
         clock.sleep(TIMEOUT_MS / 6)
