@@ -584,7 +584,7 @@ class EmbeddedStore(MetadataStore):
                     self._end_session(session_id)
             if wait.is_busy:
                 return False
-            if still in (None, (heartbeat,)):
+            if still == (heartbeat,):
                 self._session_locks.remove(session_id)
         self._observed = observed
         self._session_locks.keep(observed)

@@ -66,7 +66,6 @@ class SessionLocks:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return False
-        fcntl.flock(fd, fcntl.LOCK_UN)
         return True
 
     def remove(self, session_id: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from kcore.controller.alter_partition import IsrAnswers, IsrChange
+from kcore.controller.election import LeaderAndIsr
 from kcore.errors import ApiError, code_of
 from kcore.protocol.messages.alter_partition import (
     AlterPartitionPartitionData,
@@ -79,13 +80,13 @@ def _change(topic: str | UUID, partition: AlterPartitionPartitionData, version: 
     )
 
 
-def _answer(change: IsrChange, answer: object) -> AlterPartitionPartitionState:
+def _answer(change: IsrChange, answer: LeaderAndIsr | ApiError) -> AlterPartitionPartitionState:
     if isinstance(answer, ApiError):
         return AlterPartitionPartitionState(partition_index=change.partition, error_code=code_of(answer))
     return AlterPartitionPartitionState(
         partition_index=change.partition,
-        leader_id=answer.leader,  # type: ignore[attr-defined]
-        leader_epoch=answer.leader_epoch,  # type: ignore[attr-defined]
-        isr=list(answer.isr),  # type: ignore[attr-defined]
-        partition_epoch=answer.partition_epoch,  # type: ignore[attr-defined]
+        leader_id=answer.leader,
+        leader_epoch=answer.leader_epoch,
+        isr=list(answer.isr),
+        partition_epoch=answer.partition_epoch,
     )

@@ -17,7 +17,6 @@ from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrTopicError,
 )
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.server.member.partition_states import partition_states
 from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
@@ -73,7 +72,11 @@ def _updates(
     """What the request orders, each partition once; and the errors of partitions that cannot be."""
     updates: dict[TopicPartition, LeaderAndIsrUpdate] = {}
     errors: dict[TopicPartition, ApiError | None] = {}
-    for topic, topic_id, state in partition_states(body.ungrouped_partition_states, body.topic_states):
+    states = [(state.topic_name, ZERO_UUID, state) for state in body.ungrouped_partition_states]  # of old versions
+    states += [
+        (topic.topic_name, topic.topic_id, state) for topic in body.topic_states for state in topic.partition_states
+    ]
+    for topic, topic_id, state in states:
         topic_partition = TopicPartition(topic, state.partition_index)
         try:
             # The names of directories come from them.

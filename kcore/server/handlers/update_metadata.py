@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import NONE, ApiError, code_of
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
 from kcore.network.listener import SecurityProtocol
@@ -13,7 +14,6 @@ from kcore.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kcore.server.member.partition_states import partition_states
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -32,8 +32,11 @@ class Handler:
         try:
             self._member.registration.check_broker_epoch(body.broker_epoch)
             topics: dict[str, tuple[UUID, dict[int, PartitionInfo | None]]] = {}
-            for topic, topic_id, state in partition_states(body.ungrouped_partition_states, body.topic_states):
-                topics.setdefault(topic, (topic_id, {}))[1][state.partition_index] = _partition_info(state)
+            for state in body.ungrouped_partition_states:  # of old versions
+                topics.setdefault(state.topic_name, (ZERO_UUID, {}))[1][state.partition_index] = _partition_info(state)
+            for topic in body.topic_states:
+                partitions = topics.setdefault(topic.topic_name, (topic.topic_id, {}))[1]
+                partitions.update((state.partition_index, _partition_info(state)) for state in topic.partition_states)
             brokers = [_broker_info(broker, context.api_version) for broker in body.live_brokers]
             self._member.orders.update_metadata(body.controller_id, body.controller_epoch, brokers, topics)
         except ApiError as error:

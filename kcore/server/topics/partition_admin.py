@@ -3,8 +3,8 @@ alone, where every partition already has the only replica and leader that it can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -18,31 +18,29 @@ from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache
 
 if TYPE_CHECKING:
     from kcore.controller.controller_context import ReplicaAssignment
+    from kcore.controller.kafka_controller import OnResult
     from kcore.controller.leader_elections import ElectionType
     from kcore.controller.partition_reassignment import Targets
-
-_T = TypeVar("_T")
-_OnResult = Callable[[_T | ApiError], None]
 
 
 class PartitionAdmin(Protocol):
     """A KafkaController, which has the meaning of the methods, or a LonePartitionAdmin."""
 
     def alter_partition_reassignments(
-        self, targets: Targets, on_done: _OnResult[Mapping[TopicPartition, ApiError | None]]
+        self, targets: Targets, on_done: OnResult[Mapping[TopicPartition, ApiError | None]]
     ) -> None: ...
 
     def list_partition_reassignments(
         self,
         topic_partitions: Collection[TopicPartition] | None,
-        on_done: _OnResult[Mapping[TopicPartition, ReplicaAssignment]],
+        on_done: OnResult[Mapping[TopicPartition, ReplicaAssignment]],
     ) -> None: ...
 
     def elect_leaders(
         self,
         election_type: ElectionType,
         topic_partitions: Collection[TopicPartition],
-        on_done: _OnResult[Mapping[TopicPartition, int | ApiError]],
+        on_done: OnResult[Mapping[TopicPartition, int | ApiError]],
     ) -> None: ...
 
 
@@ -57,7 +55,7 @@ class LonePartitionAdmin:
         self._cache = metadata_cache
 
     def alter_partition_reassignments(
-        self, targets: Targets, on_done: _OnResult[Mapping[TopicPartition, ApiError | None]]
+        self, targets: Targets, on_done: OnResult[Mapping[TopicPartition, ApiError | None]]
     ) -> None:
         on_done({tp: self._obstacle(tp, target) for tp, target in targets.items()})
 
@@ -77,7 +75,7 @@ class LonePartitionAdmin:
     def list_partition_reassignments(
         self,
         topic_partitions: Collection[TopicPartition] | None,
-        on_done: _OnResult[Mapping[TopicPartition, ReplicaAssignment]],
+        on_done: OnResult[Mapping[TopicPartition, ReplicaAssignment]],
     ) -> None:
         on_done({})
 
@@ -85,7 +83,7 @@ class LonePartitionAdmin:
         self,
         election_type: ElectionType,
         topic_partitions: Collection[TopicPartition],
-        on_done: _OnResult[Mapping[TopicPartition, int | ApiError]],
+        on_done: OnResult[Mapping[TopicPartition, int | ApiError]],
     ) -> None:
         on_done({tp: self._no_election(election_type, tp) for tp in topic_partitions})
 
