@@ -155,7 +155,7 @@ class Observer:
                 if (
                     copy.log_end_offset != log.log_end_offset
                     or copy.high_watermark != log.high_watermark
-                    or copy.state is not partition._state
+                    or copy.state is not partition.state
                     or copy.truncations != log._truncations
                     or copy.log_start_offset != log.log_start_offset
                 ):
@@ -163,7 +163,7 @@ class Observer:
         return changes
 
     def _opened(self, broker: int, partition: Partition) -> Change:
-        copy = Copy(broker, partition.topic_partition, partition.log, partition._state)
+        copy = Copy(broker, partition.topic_partition, partition.log, partition.state)
         self.copies[broker, partition.topic_partition] = copy
         change = Change(copy, [], True, None, -1, -1, -1)
         _take_over(copy, partition, change)
@@ -189,7 +189,7 @@ def _take_over(copy: Copy, partition: Partition, change: Change) -> None:
                 appended = Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer))
                 copy.batches.append(appended)
                 change.appended.append(appended)
-    copy.state = partition._state
+    copy.state = partition.state
     copy.truncations = log._truncations
     copy.log_start_offset = log.log_start_offset
     copy.log_end_offset = log.log_end_offset

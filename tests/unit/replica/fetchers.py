@@ -120,6 +120,14 @@ class Quota:
         return bool(self.throttled)
 
 
+class FetcherOfLogs(FetcherState):
+    """With its logs, for a test to look into."""
+
+    def __init__(self, logs, *others):
+        super().__init__(logs, *others)
+        self.logs = logs
+
+
 def fetcher(*, on_fetch=True, throttled=None, looks_up_epochs=True, uses_sessions=False, failed=None, **logs):
     config = FetcherConfig(
         fetch_backoff_ms=BACKOFF,
@@ -131,7 +139,7 @@ def fetcher(*, on_fetch=True, throttled=None, looks_up_epochs=True, uses_session
         looks_up_epochs=looks_up_epochs,
         uses_sessions=uses_sessions,
     )
-    return FetcherState(MemoryLogs(**logs), config, None if throttled is None else Quota(throttled), failed)
+    return FetcherOfLogs(MemoryLogs(**logs), config, None if throttled is None else Quota(throttled), failed)
 
 
 def fetching(tp=A, *, epochs=(1, 1, 1), leader_epoch=5, on_fetch=True, **more):

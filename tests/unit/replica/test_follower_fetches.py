@@ -167,7 +167,7 @@ def test_PART_13_a_follower_that_has_caught_up_is_proposed_for_the_isr_and_the_h
     follow(node, 1, 1)
     assert (store.changes, high_watermark(node)) == ([], 2)
     follow(node, 1, 2)
-    assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
+    assert partition.state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
     node.produce(batch(b"c"), acks=1)
     assert high_watermark(node) == 2
     follow(node, 1, 2)
@@ -505,7 +505,7 @@ def test_PART_13_PART_15_a_follower_that_has_died_is_not_waited_for_and_does_not
     assert store.changes == []
     alive.add(1)
     follow(node, 1, 1)
-    assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
+    assert partition.state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
     node.shutdown()
 
 

@@ -61,7 +61,7 @@ def lead(node, store):
 
 
 def fetched_to(node, partition, broker_id, offset):
-    replica = partition._state.replicas[broker_id]
+    replica = partition.state.replicas[broker_id]
     replica.state = replica.state.after_fetch(
         LogOffsetMetadata(offset), 0, node.time.milliseconds(), partition.log.log_end_offset
     )
@@ -74,10 +74,10 @@ def test_PART_16_PART_17_a_shrink_goes_to_the_store_first_and_takes_effect_when_
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
     assert [change[:2] for change in store.changes] == [({0}, 7)]
-    assert partition._state.isr == PendingIsr(frozenset({0, 1}), frozenset({0}))
+    assert partition.state.isr == PendingIsr(frozenset({0, 1}), frozenset({0}))
     assert partition.log.high_watermark == 0  # were it refused, broker 1 would lead without the records
     store.answer(StoredIsr(frozenset({0}), 8))
-    assert (partition._state.isr, partition._state.partition_epoch) == (CommittedIsr(frozenset({0})), 8)
+    assert (partition.state.isr, partition.state.partition_epoch) == (CommittedIsr(frozenset({0})), 8)
     assert partition.log.high_watermark == partition.log.log_end_offset == 2
 
 
@@ -129,7 +129,7 @@ def test_PART_17_the_isr_that_was_stored_meanwhile_is_taken_over_and_the_change_
     fetched_to(node, partition, 2, 1)
     partition.maybe_shrink_isr()
     store.answer(StoredIsr(frozenset({0, 1}), 11))
-    assert (partition.isr, partition._state.partition_epoch) == ({0, 1}, 11)
+    assert (partition.isr, partition.state.partition_epoch) == ({0, 1}, 11)
     partition.maybe_shrink_isr()
     assert [change[:2] for change in store.changes] == [({0}, 11)]
 
@@ -140,7 +140,7 @@ def test_a_change_that_is_surely_not_stored_is_taken_back(node, store, lead, err
     fetched_to(node, partition, 1, 1)
     partition.maybe_expand_isr(1)
     store.answer(error("no"))
-    assert (partition._state.isr, partition._state.partition_epoch) == (CommittedIsr(frozenset({0})), 7)
+    assert (partition.state.isr, partition.state.partition_epoch) == (CommittedIsr(frozenset({0})), 7)
 
 
 def test_an_unknown_outcome_keeps_waiting_for_both_until_the_next_update(node, store, lead):
@@ -151,7 +151,7 @@ def test_an_unknown_outcome_keeps_waiting_for_both_until_the_next_update(node, s
     store.answer(errors.UnknownServerError("connection lost"))
     node.advance(LAG + 1)
     partition.append_records_to_leader(batch(), 1)
-    assert isinstance(partition._state.isr, PendingIsr)
+    assert isinstance(partition.state.isr, PendingIsr)
     assert partition.log.high_watermark == 1
     node.become(update(epoch=5, isr=(0,), replicas=(0, 1, 2), partition_epoch=9))
     assert partition.log.high_watermark == partition.log.log_end_offset
@@ -163,9 +163,9 @@ def test_an_answer_that_comes_after_an_update_changes_nothing(node, store, lead,
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
     node.become(update(leader=leader, epoch=5, isr=(0, 1, 2), partition_epoch=9))
-    state = partition._state
+    state = partition.state
     store.answer(StoredIsr(frozenset({0}), 8))
-    assert partition._state is state
+    assert partition.state is state
 
 
 def test_PART_17_requests_that_wait_for_the_high_watermark_are_answered_when_the_shrink_is_stored(tmp_path, store):
@@ -193,5 +193,5 @@ def test_a_follower_proposes_no_isr_change_and_without_a_store_none_is_made(tmp_
     partition.append_records_to_leader(batch(), 1)
     alone.advance(LAG + 1)
     partition.maybe_shrink_isr()
-    assert partition._state.isr == CommittedIsr(frozenset({0, 1}))
+    assert partition.state.isr == CommittedIsr(frozenset({0, 1}))
     alone.shutdown()

@@ -76,7 +76,7 @@ class History:
         self.node.replica_manager.fetch_messages(params, [(TP, data)], answer)
         ((_, result),) = answer.result
         assert result.error is None
-        assert self.partition._state.replicas[follower].state.log_end_offset == offset
+        assert self.partition.state.replicas[follower].state.log_end_offset == offset
         self.seen.append((follower, offset, result.high_watermark, result.records.size_in_bytes))
         if result.records.size_in_bytes and self.rng.random() < 0.9:  # else the answer is lost
             self.ends[follower] = self.partition.log.log_end_offset
@@ -88,7 +88,7 @@ class History:
         self.store.answer(self.rng)
 
     def check(self):
-        log, state = self.partition.log, self.partition._state
+        log, state = self.partition.log, self.partition.state
         ends = {0: log.log_end_offset, **self.ends}
         assert log.high_watermark >= self.high_watermark, "the high watermark fell"
         if log.high_watermark > self.high_watermark:

@@ -1,4 +1,4 @@
-"""Partition._state is one value: no answer mixes two of them."""
+"""Partition.state is one value: no answer mixes two of them."""
 
 import threading
 
@@ -115,11 +115,11 @@ def test_PURG_10_a_request_after_the_change_is_refused(leader, change):
 
 def test_PART_01_a_leader_has_the_assigned_followers_and_its_leader_epoch(node):
     partition = node.lead(epoch=3, isr=(0, 1), replicas=(0, 1, 2))
-    state = partition._state
+    state = partition.state
     assert (state.leader_epoch, state.controller_epoch, state.epoch_start_offset) == (3, 1, 0)
     assert (state.isr.committed, set(state.replicas)) == ({0, 1}, {1, 2})
     partition.make_leader(update(epoch=4, isr=(0, 2), replicas=(0, 2, 3), partition_epoch=9), 7)
-    state = partition._state
+    state = partition.state
     assert (state.leader_epoch, state.controller_epoch, state.partition_epoch) == (4, 7, 9)
     assert (state.isr.committed, set(state.replicas)) == ({0, 2}, {2, 3})
 
@@ -127,18 +127,18 @@ def test_PART_01_a_leader_has_the_assigned_followers_and_its_leader_epoch(node):
 def test_PART_03_PART_04_a_new_epoch_begins_with_new_replicas_and_a_new_isr_alone_does_not(node):
     partition = node.lead(epoch=3, isr=(0, 1), replicas=(0, 1, 2))
     now = node.time.milliseconds()
-    first = partition._state.replicas
+    first = partition.state.replicas
     assert [first[i].state.last_caught_up_time_ms for i in (1, 2)] == [now, 0]
     first[1].state = first[1].state.after_fetch(LogOffsetMetadata(0), 0, now, 0)
     partition.make_leader(update(epoch=3, isr=(0, 1, 2), replicas=(0, 1, 2), partition_epoch=1), 1)
-    assert partition._state.replicas[1] is first[1]
+    assert partition.state.replicas[1] is first[1]
     partition.make_leader(update(epoch=4, isr=(0, 1), replicas=(0, 1, 2), partition_epoch=2), 1)
-    second = partition._state.replicas
+    second = partition.state.replicas
     assert second[1] is not first[1]
     assert second[1].state.log_end_offset == 0  # led before: what it fetched still holds
     partition.make_follower(update(leader=1, epoch=5, partition_epoch=3), 1)
     partition.make_leader(update(epoch=6, isr=(0, 1), replicas=(0, 1, 2), partition_epoch=4), 1)
-    assert partition._state.replicas[1].state.log_end_offset == -1
+    assert partition.state.replicas[1].state.log_end_offset == -1
 
 
 def test_PART_05_an_isr_of_one_moves_the_high_watermark_to_the_log_end_and_a_larger_one_does_not(node):
@@ -161,16 +161,16 @@ def test_PART_07_a_follower_has_no_isr_and_the_same_leader_and_epoch_again_are_n
 def test_an_update_with_an_older_partition_epoch_changes_nothing(leader):
     partition = leader.replica_manager.get_partition(TP)
     partition.make_leader(update(epoch=3, partition_epoch=8), 1)
-    state = partition._state
+    state = partition.state
     assert partition.make_leader(update(epoch=4, partition_epoch=7), 1) is False
     assert partition.make_follower(update(leader=1, epoch=4, partition_epoch=7), 1) is False
-    assert partition._state is state
+    assert partition.state is state
 
 
 def test_RM_16_a_leader_epoch_that_cannot_be_written_leaves_the_state_as_it_was(leader, monkeypatch):
     partition = leader.replica_manager.get_partition(TP)
-    state = partition._state
+    state = partition.state
     partition.log.mark_offline(OSError("broken"))
     with pytest.raises(errors.KafkaStorageError):
         partition.make_leader(update(epoch=4), 1)
-    assert partition._state is state
+    assert partition.state is state

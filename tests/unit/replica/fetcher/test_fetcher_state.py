@@ -85,7 +85,7 @@ def test_FT_04_a_negative_initial_offset_is_looked_up_at_the_leader(leader_start
     assert reply_to(state, {A: ListedOffset(leader_end)}).partitions == {A: OffsetQuestion(5, LATEST)}
     if leader_end >= 3:
         assert reply_to(state, {A: ListedOffset(leader_start)}).partitions == {A: OffsetQuestion(5, EARLIEST)}
-    assert state._logs.done == done
+    assert state.logs.done == done
     assert next_request(state).partitions[A].fetch_offset == offset
 
 
@@ -161,7 +161,7 @@ def removed(state):
 
 def moved_on(state):
     state.remove_partitions([A])
-    state._logs.logs[A].epochs += [1]
+    state.logs.logs[A].epochs += [1]
     state.add_partitions({A: InitialFetchState(4, 5)})
 
 
@@ -180,7 +180,7 @@ def test_FT_16_an_answer_is_stale_when_its_partition_was_removed_moved_or_got_an
     meanwhile(state)
     before = dict(state.states)
     state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 2)}), 0)
-    assert state.states == before and not state._logs.done
+    assert state.states == before and not state.logs.done
 
 
 def test_FT_16_a_second_copy_of_an_answer_and_one_after_a_failure_change_nothing():
@@ -188,14 +188,14 @@ def test_FT_16_a_second_copy_of_an_answer_and_one_after_a_failure_change_nothing
     first = next_request(state)
     answer = FetchReply({A: FetchedPartition((5, 2), 9, 0)})
     state.on_reply(first, answer, 0)
-    done = list(state._logs.done)
+    done = list(state.logs.done)
     state.on_reply(first, answer, 0)
     second = next_request(state)
     state.on_reply(first, answer, 0)
     state.on_failure(second, NetworkException("late"), 0)
     state.on_reply(second, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
     state.on_failure(first, NetworkException("late"), 5000)
-    assert state._logs.done == done and state.states[A].delayed_until_ms == BACKOFF
+    assert state.logs.done == done and state.states[A].delayed_until_ms == BACKOFF
 
 
 def test_FT_17_FT_18_the_next_offset_follows_the_records_and_the_lag_is_what_is_missing_to_the_leaders_high_watermark():
@@ -213,7 +213,7 @@ def test_RFT_05_bytes_without_a_whole_batch_are_logged_at_growing_intervals_and_
         assert state.next_request(second * BACKOFF) == Wait((second + 1) * BACKOFF)
     assert len([line for line in caplog.messages if "replica.fetch.max.bytes is too small" in line]) == 6
     assert "replica.fetch.max.bytes is too small" in state.delay_reason(A)
-    assert (state.states[A].fetch_offset, state.states[A].lag, state._logs.logs[A].high_watermark) == (3, 6, 3)
+    assert (state.states[A].fetch_offset, state.states[A].lag, state.logs.logs[A].high_watermark) == (3, 6, 3)
     reply_to(state, {A: FetchedPartition(b"", high_watermark=9, log_start_offset=0)}, now=50 * BACKOFF)
     assert state.delay_reason(A) is None
 
@@ -221,7 +221,7 @@ def test_RFT_05_bytes_without_a_whole_batch_are_logged_at_growing_intervals_and_
 def test_the_log_is_told_the_leader_epoch_of_the_fetch():
     state = fetching(leader_epoch=7)
     told = []
-    state._logs.append = lambda tp, records, log_start, leader_epoch: told.append(leader_epoch)
+    state.logs.append = lambda tp, records, log_start, leader_epoch: told.append(leader_epoch)
     reply_to(state, {A: FetchedPartition((8, 1), high_watermark=3, log_start_offset=0)})
     assert told == [7]
 
@@ -241,7 +241,7 @@ def test_FT_19_a_partition_that_got_records_goes_to_the_end_of_the_order():
 def test_FT_20_damaged_records_are_fetched_again_later_and_others_go_on(error):
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state._logs.logs[A].failures["append"] = error
+    state.logs.logs[A].failures["append"] = error
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
     assert not state.failed and list(next_request(state).partitions) == [B]
     state.on_failure(state._in_flight, NetworkException("x"), 0)
@@ -252,7 +252,7 @@ def test_FT_20_damaged_records_are_fetched_again_later_and_others_go_on(error):
 def test_FT_21_an_append_that_fails_otherwise_fails_its_partition(error):
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state._logs.logs[A].failures["append"] = error
+    state.logs.logs[A].failures["append"] = error
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
     assert set(state.failed) == {A} and list(next_request(state).partitions) == [B]
 
@@ -260,7 +260,7 @@ def test_FT_21_an_append_that_fails_otherwise_fails_its_partition(error):
 def test_FT_21_a_full_disk_delays_its_partition_and_the_next_fetch_tries_again():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state._logs.logs[A].failures["append"] = DiskFull("full")
+    state.logs.logs[A].failures["append"] = DiskFull("full")
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)}, now=100)
     assert not state.failed and list(next_request(state, 100).partitions) == [B]
     state.on_failure(state._in_flight, NetworkException("x"), 100)
@@ -273,7 +273,7 @@ def test_a_disk_that_stays_full_is_logged_at_growing_intervals_for_all_partition
     caplog.set_level("INFO")
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    for log in state._logs.logs.values():
+    for log in state.logs.logs.values():
         log.failures["append"] = DiskFull("No space left on device")
     for second in range(50):
         reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)}, now=second * BACKOFF)
@@ -356,7 +356,7 @@ def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
 def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state._logs.logs[A].failures["log_start_offset"] = KafkaStorageError("disk")
+    state.logs.logs[A].failures["log_start_offset"] = KafkaStorageError("disk")
     assert set(next_request(state).partitions) == {B}
     assert not state.failed and state.states[A].delayed_until_ms == BACKOFF
 
@@ -364,18 +364,18 @@ def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alon
 def test_RFT_03_an_answer_for_another_offset_than_the_logs_end_fails_its_partition_and_writes_nothing():
     state = fetching()
     request = next_request(state)
-    state._logs.logs[A].epochs += [1]
+    state.logs.logs[A].epochs += [1]
     state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
-    assert set(state.failed) == {A} and not state._logs.done
+    assert set(state.failed) == {A} and not state.logs.done
 
 
 def test_RFT_07_RFT_08_RFT_11_records_come_before_the_high_watermark_and_that_before_the_log_start():
     state = fetching()
     reply_to(state, {A: FetchedPartition((5, 2), high_watermark=4, log_start_offset=2)})
-    names = [name for name, *_ in state._logs.done]
+    names = [name for name, *_ in state.logs.done]
     assert names == ["append", "update_high_watermark", "maybe_increment_log_start_offset"]
     reply_to(state, {A: FetchedPartition(b"", high_watermark=5, log_start_offset=3)})
-    log = state._logs.logs[A]
+    log = state.logs.logs[A]
     assert (log.high_watermark, log.start, log.end) == (5, 3, 5)
 
 
@@ -389,7 +389,7 @@ def test_RFT_08_a_log_start_above_the_own_high_watermark_fails_the_partition():
 def test_RFT_08_a_log_that_was_not_compared_with_the_leaders_starts_anew_at_its_log_start():
     """The first answer after a change of the leader has a log start at our end: all our records are below it."""
     state = fetching()
-    log = state._logs.logs[A]
+    log = state.logs.logs[A]
     end = log.end
     reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=end)})
     assert (log.start, log.end, log.high_watermark) == (end, end, end)
@@ -399,12 +399,12 @@ def test_RFT_08_a_log_that_was_not_compared_with_the_leaders_starts_anew_at_its_
 def test_RFT_08_a_log_that_was_compared_keeps_its_records_below_the_leaders_log_start():
     """Its producers' batches are committed ones, and must be recognised when they come again."""
     state = fetching()
-    log = state._logs.logs[A]
+    log = state.logs.logs[A]
     end = log.end
     reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=0)})
     reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=end)})
     assert (log.start, log.end) == (end, end)
-    assert not any(call[0] == "truncate_fully_and_start_at" for call in state._logs.done)
+    assert not any(call[0] == "truncate_fully_and_start_at" for call in state.logs.done)
 
 
 # -- what a request costs ---------------------------------------------------------------------------------------------
@@ -413,10 +413,10 @@ def test_RFT_08_a_log_that_was_compared_keeps_its_records_below_the_leaders_log_
 def test_a_fetch_looks_only_at_the_partitions_that_have_changed_and_names_them():
     tps = [TopicPartition("t", number) for number in range(50)]
     state = fetcher()
-    state._logs.logs = {tp: MemoryLog([1]) for tp in tps}
+    state.logs.logs = {tp: MemoryLog([1]) for tp in tps}
     looked_at = []
-    log_start_offset = state._logs.log_start_offset
-    state._logs.log_start_offset = lambda tp: looked_at.append(tp) or log_start_offset(tp)
+    log_start_offset = state.logs.log_start_offset
+    state.logs.log_start_offset = lambda tp: looked_at.append(tp) or log_start_offset(tp)
     state.add_partitions({tp: InitialFetchState(1, 5) for tp in tps})
     first = reply_to(state, {tp: FetchedPartition(b"", 1, 0) for tp in tps})
     assert first.changed is None and list(first.partitions) == tps == looked_at
@@ -437,8 +437,8 @@ def test_a_fetch_looks_only_at_the_partitions_that_have_changed_and_names_them()
 def test_a_log_start_that_retention_has_raised_is_sent_within_half_a_minute():
     state = fetching()
     reply_to(state, {}, now=0)
-    del state._logs.logs[A].epochs[:1]
-    state._logs.logs[A].start = 1
+    del state.logs.logs[A].epochs[:1]
+    state.logs.logs[A].start = 1
     assert reply_to(state, {}, now=29_000).changed == []
     request = next_request(state, now=30_000)
     assert request.changed == [A] and request.partitions[A].log_start_offset == 1
@@ -450,7 +450,7 @@ def test_a_fetch_has_each_partition_as_a_walk_over_all_states_gives_it(seed):
     tps = [TopicPartition("t", number) for number in range(6)]
     throttled = set()
     state = fetcher(on_fetch=random.random() < 0.7, throttled=throttled if seed % 2 else None)
-    logs = state._logs.logs = {tp: MemoryLog([1] * random.randrange(3)) for tp in tps}
+    logs = state.logs.logs = {tp: MemoryLog([1] * random.randrange(3)) for tp in tps}
     now, last = 0, {}
     for _ in range(120):
         now += random.choice([0, 0, 300, 1000])
@@ -522,8 +522,7 @@ def test_RFT_14_nothing_to_send_and_nothing_to_forget_is_no_request():
 def test_FMGR_10_another_fetcher_goes_on_at_the_same_offset():
     state = fetching()
     reply_to(state, {A: FetchedPartition((1, 2), 5, 0)})
-    other = fetcher()
-    other._logs = state._logs
+    other = fetcher(a=state.logs.logs[A])
     other.add_states(state.remove_partitions([A]))
     assert next_request(other).partitions[A].fetch_offset == 5
 
@@ -606,7 +605,7 @@ def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():
 
 def test_at_a_leader_that_does_not_truncate_on_fetch_epochs_are_looked_up_first():
     state = fetching(epochs=(1, 1, 1))
-    state._logs.logs[A].high_watermark = 2
+    state.logs.logs[A].high_watermark = 2
     state.use_features(LeaderFeatures(truncates_on_fetch=False))
     assert next_request(state).partitions == {A: EpochQuestion(5, 1)}
     state.on_reply(state._in_flight, OffsetForLeaderEpochReply({A: EpochEndOffset(-1, -1)}), 0)

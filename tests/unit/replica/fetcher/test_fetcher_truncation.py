@@ -56,7 +56,7 @@ def test_FT_07_FT_08_a_log_without_epochs_is_cut_at_its_high_watermark_without_a
     state = truncating(a=MemoryLog([-1, -1, -1], high_watermark=2))
     request = next_request(state)
     assert isinstance(request, FetchRequest) and request.partitions[A].fetch_offset == 2
-    assert state._logs.done == [("truncate_to", A, 2, True)]
+    assert state.logs.done == [("truncate_to", A, 2, True)]
 
 
 def test_FT_06_without_epoch_lookups_the_high_watermark_decides_for_all():
@@ -70,7 +70,7 @@ def test_FT_09_an_answer_for_another_leader_epoch_is_dropped():
     request = next_request(state)
     state.add_partitions({A: InitialFetchState(0, 6)})
     state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
-    assert state._logs.done == [("truncate_to", B, 1, True)]
+    assert state.logs.done == [("truncate_to", B, 1, True)]
     assert next_request(state).partitions == {A: EpochQuestion(6, 2)}
 
 
@@ -78,14 +78,14 @@ def test_FT_09_an_answer_about_a_partition_that_was_not_requested_is_a_failure()
     state = truncating(a=MemoryLog([1, 2]))
     request = next_request(state)
     state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
-    assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
+    assert not state.logs.done and state.next_request(0) == Wait(BACKOFF)
     assert next_request(state, BACKOFF).partitions == {A: EpochQuestion(5, 2)}
 
 
 def test_a_reply_of_another_kind_than_the_request_is_a_failure():
     state = truncating(a=MemoryLog([1, 2]))
     state.on_reply(next_request(state), FetchReply({A: FetchedPartition()}), 0)
-    assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
+    assert not state.logs.done and state.next_request(0) == Wait(BACKOFF)
 
 
 def test_FT_10_EPOCH_09_an_unknown_epoch_truncates_and_looks_up_the_one_before_until_both_have_it():
@@ -93,7 +93,7 @@ def test_FT_10_EPOCH_09_an_unknown_epoch_truncates_and_looks_up_the_one_before_u
     b_before = None
     reply_to(state, {A: EpochEndOffset(3, 9)})  # B is left out of the answer
     b_before = state.states[B]
-    assert state._logs.done == [("truncate_to", A, 3, False)]
+    assert state.logs.done == [("truncate_to", A, 3, False)]
     assert state.states[A].phase is Phase.TRUNCATING and state.states[A].fetch_offset == 3
     request = reply_to(state, {A: EpochEndOffset(2, 3)})
     assert request.partitions[A] == EpochQuestion(5, 2)
@@ -103,13 +103,13 @@ def test_FT_10_EPOCH_09_an_unknown_epoch_truncates_and_looks_up_the_one_before_u
 def test_EPOCH_06_EPOCH_11_without_an_epoch_of_the_leader_it_truncates_to_its_high_watermark_and_fetches_there():
     state = truncating(a=MemoryLog([1, 1, 2, 2], high_watermark=1))
     reply_to(state, {A: EpochEndOffset()})
-    assert state._logs.done == [("truncate_to", A, 1, True)] and next_request(state).partitions[A].fetch_offset == 1
+    assert state.logs.done == [("truncate_to", A, 1, True)] and next_request(state).partitions[A].fetch_offset == 1
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError("disk"), RuntimeError("bug")])
 def test_FT_11_a_truncation_that_fails_fails_its_partition_alone(error):
     state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([3]))
-    state._logs.logs[A].failures["truncate_to"] = error
+    state.logs.logs[A].failures["truncate_to"] = error
     reply_to(state, {A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)})
     assert set(state.failed) == {A} and set(state.states) == {B}
     assert set(next_request(state).partitions) == {B}
@@ -133,17 +133,17 @@ def test_RFT_16_an_epoch_lookup_that_fails_as_a_whole_delays_each_of_its_partiti
 def test_RFT_15_only_a_completed_truncation_reaches_the_log_dir_move():
     state = truncating(a=MemoryLog([1, 2]))
     reply_to(state, {A: EpochEndOffset(1, 9)})
-    assert state._logs.done == [("truncate_to", A, 1, True)]
+    assert state.logs.done == [("truncate_to", A, 1, True)]
     state = truncating(a=MemoryLog([1, 3]))
     reply_to(state, {A: EpochEndOffset(2, 9)})
-    assert state._logs.done == [("truncate_to", A, 1, False)]
+    assert state.logs.done == [("truncate_to", A, 1, False)]
 
 
 def test_V22_11_a_diverging_epoch_cuts_the_log_and_takes_neither_high_watermark_nor_log_start():
     state = fetching(epochs=(1, 1, 3, 3))
     assert next_request(state).partitions[A].last_fetched_epoch == 3
     state.on_reply(state._in_flight, FetchReply({A: FetchedPartition((5, 1), 4, 4, diverging_epoch=(2, 9))}), 0)
-    assert state._logs.done == [("truncate_to", A, 2, False)]
+    assert state.logs.done == [("truncate_to", A, 2, False)]
     request = next_request(state)
     assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, 1)
 
@@ -152,7 +152,7 @@ def test_V22_11_a_diverging_epoch_cuts_the_log_and_takes_neither_high_watermark_
 def test_a_diverging_epoch_that_cuts_nothing_delays_its_partition_alone(diverging):
     """Only a leader that contradicts itself sends one: it would get the same request again and again."""
     state = fetching(epochs=(1, 1, 3, 3))
-    state._logs.logs[B] = MemoryLog([1])
+    state.logs.logs[B] = MemoryLog([1])
     state.add_partitions({B: InitialFetchState(1, 5)})
     request = next_request(state)
     state.on_reply(request, FetchReply({A: FetchedPartition(diverging_epoch=diverging)}), 0)
@@ -174,7 +174,7 @@ def out_of_range(**more):
 def test_FT_22_FT_27_a_leader_that_ends_lower_was_elected_uncleanly_the_log_is_cut_there():
     state = out_of_range(epochs=(1, 2, 2))
     assert reply_to(state, {A: ListedOffset(1)}).partitions == {A: OffsetQuestion(5, LATEST)}
-    assert state._logs.done == [("truncate_to", A, 1, True)]
+    assert state.logs.done == [("truncate_to", A, 1, True)]
     assert state.states[A] == PartitionFetchState(1, 5, Phase.FETCHING, lag=0, last_fetched_epoch=1)
     assert next_request(state).partitions[A].fetch_offset == 1  # without a delay
 
@@ -183,7 +183,7 @@ def test_FT_28_FT_29_a_leader_that_starts_above_our_end_begins_our_log_anew():
     state = out_of_range()
     reply_to(state, {A: ListedOffset(20)})
     assert reply_to(state, {A: ListedOffset(10)}).partitions == {A: OffsetQuestion(5, EARLIEST)}
-    assert state._logs.done == [("truncate_fully_and_start_at", A, 10)]
+    assert state.logs.done == [("truncate_fully_and_start_at", A, 10)]
     assert state.states[A] == PartitionFetchState(10, 5, Phase.FETCHING, lag=10, last_fetched_epoch=-1)
 
 
@@ -196,7 +196,7 @@ def test_FT_29_if_our_end_is_in_the_leaders_range_our_log_is_kept_and_the_fetch_
         assert state.next_request(now) == Wait(now + BACKOFF)
         assert reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())}, now + BACKOFF).partitions.keys() == {A}
         assert state.states[A].fetch_offset == 3
-    assert not state._logs.done
+    assert not state.logs.done
 
 
 def test_FT_30_the_leaders_log_start_may_move_again_any_number_of_times():
@@ -232,10 +232,10 @@ def test_a_log_that_starts_above_the_leaders_end_starts_anew_at_the_leaders_log_
     state.add_partitions({A: InitialFetchState(40, 5)})
     reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())})
     reply_to(state, {A: ListedOffset(30)})
-    assert not state._logs.done
+    assert not state.logs.done
     request = reply_to(state, {A: ListedOffset(10)})
     assert request.partitions[A].timestamp == EARLIEST
-    assert state._logs.done == [("truncate_fully_and_start_at", A, 10)]
+    assert state.logs.done == [("truncate_fully_and_start_at", A, 10)]
     assert (state.states[A].fetch_offset, state.states[A].lag, state.states[A].last_fetched_epoch) == (10, 20, -1)
 
 
@@ -248,7 +248,7 @@ def test_an_offset_lookup_without_an_offset_is_sent_again_later():
 @pytest.mark.parametrize("call", ["log_end_offset", "truncate_fully_and_start_at", "latest_epoch"])
 def test_FT_11_a_log_that_fails_after_an_offset_lookup_fails_its_partition(call):
     state = out_of_range()
-    state._logs.logs[A].failures[call] = KafkaStorageError("disk")
+    state.logs.logs[A].failures[call] = KafkaStorageError("disk")
     reply_to(state, {A: ListedOffset(20)})
     if call != "log_end_offset":
         reply_to(state, {A: ListedOffset(10)})
@@ -276,12 +276,12 @@ def test_a_first_answer_that_contradicts_itself_removes_nothing_and_an_honest_on
 ):
     """A log start above the high watermark, or above the offset of a fetch that was not refused as out of range."""
     state = fetching()
-    log = state._logs.logs[A]
+    log = state.logs.logs[A]
     answer = FetchedPartition(b"", high_watermark, log_start_offset)
     for second in range(20):
         reply_to(state, {A: answer}, now=second * BACKOFF)
     assert (log.start, log.epochs, log.high_watermark) == (0, [1, 1, 1], 0)
-    assert not state._logs.done and not state.failed
+    assert not state.logs.done and not state.failed
     assert f"starts at {log_start_offset}" in state.delay_reason(A)
     assert len([line for line in caplog.messages if "contradicts itself" in line]) == 5  # at growing intervals
     reply_to(state, {A: FetchedPartition((5, 2), high_watermark=5, log_start_offset=2)}, now=20 * BACKOFF)
@@ -293,12 +293,12 @@ def test_a_leader_whose_log_would_start_above_its_end_does_not_make_ours_start_a
     state = out_of_range()
     reply_to(state, {A: ListedOffset(20)})
     reply_to(state, {A: ListedOffset(1 << 40)})
-    assert not state._logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
+    assert not state.logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
     assert "starts at 1099511627776 and ends at 20" in state.delay_reason(A)
     request = reply_to(state, {A: ListedOffset(20)}, now=BACKOFF)
     assert request.partitions[A].timestamp == LATEST
     reply_to(state, {A: ListedOffset(10)}, now=BACKOFF)
-    assert state._logs.logs[A].start == 10
+    assert state.logs.logs[A].start == 10
 
 
 @pytest.mark.parametrize("epoch_end", [(1, -9), (-9, 2), (-9, -9)])
@@ -307,5 +307,5 @@ def test_an_epoch_end_that_cannot_be_cuts_nothing(caplog, epoch_end, on_fetch):
     state = fetching() if on_fetch else truncating(a=MemoryLog([1, 1, 1]))
     answer = FetchedPartition(diverging_epoch=epoch_end) if on_fetch else EpochEndOffset(*epoch_end)
     reply_to(state, {A: answer})
-    assert not state._logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
+    assert not state.logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
     assert f"ends at {epoch_end[1]}" in state.delay_reason(A)
