@@ -9,14 +9,7 @@ import pytest
 from kcore.log.log_segment import LogSegment
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_batch_builder import RecordBatchBuilder
-
-
-def batch(base_offset, count=1, size=100):
-    builder = RecordBatchBuilder(base_offset=base_offset)
-    for i in range(count):
-        builder.append(bytes([i % 251]) * size, timestamp=1000 + i)
-    return bytes(builder.build())
+from tests.unit.log.segments import batch
 
 
 def segment_of(directory, batches):
@@ -83,14 +76,14 @@ def test_memory_records_know_their_place_in_the_file(tmp_path):
 @pytest.mark.parametrize("size", [1, 1000, 100_000, 3_000_000])
 def test_records_come_out_one_by_one_also_from_batches_larger_than_a_piece(tmp_path, size):
     count = max(3, 4_000_000 // size // 20)
-    segment = segment_of(tmp_path, [batch(n * count, count, size) for n in range(3)])
+    segment = segment_of(tmp_path, [batch(n * count, count, size=size) for n in range(3)])
     records = segment.slice(0, segment.size - 1).records()
     assert [record.offset for record in records] == list(range(2 * count))
 
 
 @pytest.mark.parametrize("size", [0, 1, 100_000, 5_000_000])
 def test_send_to_brings_every_byte_to_the_socket(tmp_path, pair, size):
-    segment = segment_of(tmp_path, [batch(0, 1, 6_000_000)])
+    segment = segment_of(tmp_path, [batch(0, size=6_000_000)])
     records = segment.slice(61, size)
     received = bytearray()
     thread = threading.Thread(target=receive_all, args=(pair[1], size, received))
@@ -101,7 +94,7 @@ def test_send_to_brings_every_byte_to_the_socket(tmp_path, pair, size):
 
 
 def test_send_to_returns_zero_when_the_socket_is_full_and_raises_when_it_is_closed(tmp_path, pair):
-    records = segment_of(tmp_path, [batch(0, 1, 6_000_000)]).slice(0, 6_000_000)
+    records = segment_of(tmp_path, [batch(0, size=6_000_000)]).slice(0, 6_000_000)
     sent = 0
     while n := records.send_to(pair[0].fileno(), sent):
         sent += n
@@ -127,7 +120,7 @@ def test_a_slice_outlives_its_segment_and_its_file(tmp_path, pair):
 
 @pytest.mark.parametrize("mapped_before", [True, False])
 def test_a_file_that_is_cut_meanwhile_is_an_error_and_not_a_crash(tmp_path, pair, mapped_before):
-    segment = segment_of(tmp_path, [batch(0, 1, 200_000)])
+    segment = segment_of(tmp_path, [batch(0, size=200_000)])
     records = segment.slice(0, segment.size)
     if mapped_before:
         assert segment.translate_offset(0).position == 0
@@ -141,7 +134,7 @@ def test_a_file_that_is_cut_meanwhile_is_an_error_and_not_a_crash(tmp_path, pair
 @pytest.mark.parametrize("seed", range(5))
 def test_random_slices_of_slices_read_what_the_file_holds(tmp_path, seed):
     rng = random.Random(seed)
-    segment = segment_of(tmp_path, [batch(n * 5, 5, rng.randint(1, 400)) for n in range(20)])
+    segment = segment_of(tmp_path, [batch(n * 5, 5, size=rng.randint(1, 400)) for n in range(20)])
     with open(segment.log_path, "rb") as opened:
         whole = opened.read()
     for _ in range(100):
