@@ -1,0 +1,59 @@
+"""The parts of one start: whole as soon as they are there, and replaced by those of the next start."""
+
+import dataclasses
+
+import pytest
+
+import kcore
+from kcore.coordinator.coordinators import Coordinators
+from kcore.server.topics.admin_manager import AdminManager
+
+
+def test_a_broker_has_parts_from_its_start_on_and_keeps_those_of_the_last_one():
+    broker = kcore.Broker()
+    for name in ("running", "broker_id", "cluster_id", "store", "port", "bootstrap_servers", "metadata_cache"):
+        with pytest.raises(RuntimeError, match="the broker has not started"):
+            getattr(broker, name)
+    with broker:
+        first = broker.running
+        assert (broker.store, broker.port) == (first.base.store, first.server.port)
+        with pytest.raises(RuntimeError, match="no member of a cluster"):
+            _ = broker.cluster_member
+        broker.restart()
+        second = broker.running
+        # The settings, the identity and the clock are the broker's; everything else is made anew.
+        kept = {"broker_id", "cluster_id", "working_dirs", "config", "time", "cluster_member"}
+        for of in ("base", "services"):
+            before, after = getattr(first, of), getattr(second, of)
+            for field in dataclasses.fields(before):
+                same = getattr(before, field.name) is getattr(after, field.name)
+                equal = getattr(before, field.name) == getattr(after, field.name)
+                assert equal if field.name in kept else not same, field.name
+        assert first.server.port == second.server.port and first.server is not second.server
+    assert broker.running is second
+
+
+def test_a_start_that_failed_leaves_no_parts(tmp_path):
+    (tmp_path / "file").touch()
+    broker = kcore.Broker(tmp_path / "file")
+    with pytest.raises(NotADirectoryError):
+        broker.start()
+    with pytest.raises(RuntimeError, match="the broker has stopped"):
+        _ = broker.running
+
+
+def test_who_waits_for_the_deletion_of_a_topic_is_answered_when_no_group_has_its_offsets(monkeypatch):
+    calls = []
+    for owner, name in ((Coordinators, "partitions_deleted"), (AdminManager, "metadata_changed")):
+        real = getattr(owner, name)
+
+        def noted(self, *arguments, real=real, name=name):
+            calls.append(name)
+            real(self, *arguments)
+
+        monkeypatch.setattr(owner, name, noted)
+    with kcore.Broker() as broker:
+        broker.create_topic("t")
+        calls.clear()
+        broker.delete_topic("t")
+    assert calls and calls == ["partitions_deleted", "metadata_changed"] * (len(calls) // 2)
