@@ -12,6 +12,15 @@ from kcore.log.unified_log import UnifiedLog
 logger = logging.getLogger(__name__)
 
 
+def discard_logs(logs: Iterable[UnifiedLog]) -> None:
+    """Close logs whose directory is removed next; a KafkaError is logged."""
+    for log in logs:
+        try:
+            log.discard()
+        except KafkaError as error:
+            logger.error("closing %s: %s", log.topic_partition, error)
+
+
 def close_logs(logs: Iterable[UnifiedLog], num_threads: int, executors: ExecutorFactory) -> bool:
     """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL.
 

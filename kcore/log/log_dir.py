@@ -79,6 +79,8 @@ class LogDir:
         self.had_clean_shutdown = False
         #: Whether its machine has failed since it was used last, so that what was not synced may be lost.
         self.machine_has_failed = False
+        #: It is removed next: no checkpoint is written any more.
+        self.is_discarded = False
         self._boot_id = boot_id
         self._failure_channel = failure_channel or LogDirFailureChannel()
         self._time = time
@@ -265,7 +267,7 @@ class LogDir:
 
     def _try_to_write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> bool:
         """Whether the file has the offsets now."""
-        if self.failure is not None:
+        if self.failure is not None or self.is_discarded:
             return False
         try:
             self._write(checkpoint, offsets)

@@ -26,7 +26,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import LogCleaner
-from kcore.log.log_closing import close_logs
+from kcore.log.log_closing import close_logs, discard_logs
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
@@ -204,6 +204,10 @@ class LogManager:
             logs = self._logs.clear()
         for log_dir in dirs.values():
             own = [log for log in logs if log.parent_dir == log_dir.path]
+            if log_dir.is_discarded:
+                discard_logs(own)
+                log_dir.release()
+                continue
             try:
                 is_closed = close_logs(own, self._num_recovery_threads, self._executors)
                 if is_closed and log_dir.failure is None:
@@ -212,6 +216,12 @@ class LogManager:
                 logger.error("%s will be recovered at the next start: %s", log_dir.path, plain_error(error))
             finally:
                 log_dir.release()
+
+    def discard_data(self) -> None:
+        """The data directories are removed after shutdown(), which then flushes nothing and writes no checkpoint."""
+        with self._lock:
+            for log_dir in self._dirs.values():
+                log_dir.is_discarded = True
 
     def abandon(self, reason: str) -> None:
         """Let go of all logs as the end of a killed process does: nothing is flushed, no checkpoint and no marker of a

@@ -91,10 +91,11 @@ def set_aside_if_damaged(directory: str) -> None:
         logger.error("%s; it is %s now, and is written again", error, set_aside(path))
 
 
-def write(directory: str, cluster_id: str, broker_id: int) -> None:
-    """Make the file of a new directory, as a broker that coordinates through znodes writes it.  Raises OSError."""
+def write(directory: str, cluster_id: str, broker_id: int, *, sync: bool = True) -> None:
+    """Make the file of a new directory, as a broker that coordinates through znodes writes it.  sync: as of
+    write_atomically().  Raises OSError."""
     text = f"#\n#kcore\nversion=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
-    write_atomically(os.path.join(directory, FILE_NAME), text.encode())
+    write_atomically(os.path.join(directory, FILE_NAME), text.encode(), sync=sync)
 
 
 def mark_as_member(directory: str) -> None:

@@ -903,6 +903,17 @@ class UnifiedLog(LogHotPath):
         if self._on_close is not None:
             self._on_close(self)
 
+    def discard(self) -> None:
+        """Close the files and flush nothing, as their directory is removed next.  Raises LogIsServed as close()."""
+        with self.lock:
+            if self.is_closed:
+                return
+            if self._offline is None:
+                self._check_not_served()
+            self._close_files()
+        if self._on_close is not None:
+            self._on_close(self)
+
     def on_close(self, callback: Callable[[UnifiedLog], None]) -> None:
         """Call this after close(), once the files are closed."""
         self._on_close = callback

@@ -179,6 +179,8 @@ class Broker:
     def _end(self) -> None:
         self._stopped = True
         self._is_serving = False
+        if self._plan.is_temporary and self._running is not None:
+            self._running.base.logs.discard_data()
         try:
             self._parts.close()
         finally:

@@ -135,8 +135,11 @@ def read_identity(
     return Identity(DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id)
 
 
-def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Identity, *, is_member: bool) -> None:
-    """Leave it where it is missing, and mark the directories of a cluster's member.
+def write_identity(
+    data_dirs: Iterable[str], store: MetadataStore, identity: Identity, *, is_member: bool, is_temporary: bool
+) -> None:
+    """Leave it where it is missing, and mark the directories of a cluster's member.  is_temporary: the directories
+    are removed at the end, so that nothing need survive the machine's failure.
 
     Raises InconsistentClusterId if another broker has stored another cluster id.
     """
@@ -147,7 +150,7 @@ def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Ide
         try:
             properties = meta_properties.read(path)
             if properties is None:
-                meta_properties.write(path, identity.cluster_id, identity.broker_id)
+                meta_properties.write(path, identity.cluster_id, identity.broker_id, sync=not is_temporary)
             if is_member and (properties is None or not properties.is_member):
                 meta_properties.mark_as_member(path)
         except OSError as error:

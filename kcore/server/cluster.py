@@ -192,6 +192,9 @@ class Cluster:
             if controller not in self.brokers:  # no controller can elect other leaders
                 for broker in self._brokers.values():
                     broker.cluster_member.hands_over = False
+            if self._is_temporary:
+                for broker in self._brokers.values():
+                    broker.running.base.logs.discard_data()
             # The controller last: it elects the leaders that replace the others.
             for number in sorted(self._brokers, key=lambda number: number == controller):
                 try:

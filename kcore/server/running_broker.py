@@ -146,7 +146,13 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
     background.start_timer()
     server = _bind_listeners(base, plan.listeners)
     identity = Identity(base.broker_id, base.cluster_id)
-    write_identity(base.working_dirs, base.store, identity, is_member=base.config.is_cluster_member)
+    write_identity(
+        base.working_dirs,
+        base.store,
+        identity,
+        is_member=base.config.is_cluster_member,
+        is_temporary=plan.is_temporary,
+    )
     _observe_metadata(base.metadata_cache, coordinators, admin_manager)
     group_coordinator.startup()
     parts.callback(group_coordinator.shutdown)

@@ -313,6 +313,20 @@ def test_LOG_30_the_clean_shutdown_marker_is_gone_for_good_before_anything_else_
     manager.shutdown()
 
 
+def test_the_stop_before_a_directory_is_removed_flushes_nothing_and_closes_every_file(managers, tmp_path):
+    manager = written(managers.start(), A, B)
+    logs = manager.all_logs()
+    manager.discard_data()
+    with recorded() as record:
+        manager.checkpoint_high_watermarks({A: 3, B: 2})
+        manager.shutdown()
+        done = calls(record, tmp_path)
+    assert not [call for call in done if call.startswith(("fsync", "created", "renamed"))], done
+    assert all(log.is_closed for log in logs)
+    open_files = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    assert not [path for path in open_files if path.startswith(str(tmp_path))]
+
+
 def test_a_clean_stop_leaves_its_marker_last(managers, tmp_path):
     """What it vouches for must be on disk before: data, snapshots and checkpoints."""
     manager = managers.start()

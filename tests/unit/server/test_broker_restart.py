@@ -184,9 +184,11 @@ def test_a_directory_that_fails_while_the_old_life_stops_does_not_stop_the_new_o
 
 def test_a_stop_that_began_in_the_old_life_does_not_stop_the_new_one():
     with kcore.Broker() as broker:
-        old_parts = broker.running.base.parts
+        broker.on_fatal_error = pytest.fail
+        old = broker.running.base
         broker.restart()
-        broker._stop(old_parts)
+        broker._stop(old.parts)
+        broker._no_data_dir_left(old, OSError("the old life's"))
         assert broker.produce("t", b"x").offset == 0
 
 

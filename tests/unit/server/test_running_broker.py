@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import kcore
+from kcore.common import file
 from kcore.coordinator.coordinators import Coordinators
 from kcore.server.topics.admin_manager import AdminManager
 
@@ -57,3 +58,29 @@ def test_who_waits_for_the_deletion_of_a_topic_is_answered_when_no_group_has_its
         calls.clear()
         broker.delete_topic("t")
     assert calls and calls == ["partitions_deleted", "metadata_changed"] * (len(calls) // 2)
+
+
+@pytest.fixture
+def fsyncs():
+    """How many there were since the test began."""
+    file.count_calls()
+    yield lambda: file.calls("fsync")
+    file.clear_faults()
+
+
+def test_a_broker_whose_directory_is_removed_at_the_end_waits_for_no_disk(fsyncs, tmp_path):
+    with kcore.Broker() as broker:
+        broker.create_topic("t", 3)
+        broker.produce("t", b"x")
+    assert fsyncs() == 0
+    with kcore.Broker(tmp_path) as broker:
+        broker.produce("t", b"x")
+    assert fsyncs() > 10
+
+
+def test_nor_does_the_stop_of_a_cluster_with_such_a_directory(fsyncs):
+    with kcore.Cluster(2) as cluster:
+        cluster.create_topic("t", replication_factor=2)
+        cluster.brokers[cluster.leader("t")].produce("t", b"x")
+        before = fsyncs()
+    assert fsyncs() == before
