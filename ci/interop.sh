@@ -13,6 +13,8 @@ jars=$(bash ci/kafka_jars.sh) || {
 }
 classes=build/interop-classes
 mkdir -p "$classes"
+# Names in the sources are UTF-8, whatever the locale.
+export LC_ALL=C.UTF-8
 javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py

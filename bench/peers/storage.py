@@ -209,7 +209,18 @@ class Comparison:
             classes.mkdir(parents=True, exist_ok=True)
             source = HERE / "java" / "StorageBench.java"
             subprocess.run(
-                ["javac", "-nowarn", "-proc:none", "-cp", f"{kafka_jars}/*", "-d", str(classes), str(source)],
+                [
+                    "javac",
+                    "-encoding",
+                    "UTF-8",
+                    "-nowarn",
+                    "-proc:none",
+                    "-cp",
+                    f"{kafka_jars}/*",
+                    "-d",
+                    str(classes),
+                    str(source),
+                ],
                 check=True,
             )
             log4j = ROOT / "ci" / "interop" / "log4j2.xml"
