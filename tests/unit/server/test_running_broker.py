@@ -1,12 +1,15 @@
 """The parts of one start: whole as soon as they are there, and replaced by those of the next start."""
 
 import dataclasses
+import socket
 
 import pytest
 
 import kcore
 from kcore.common import file
 from kcore.coordinator.coordinators import Coordinators
+from kcore.errors import CoordinatorNotAvailable, NotCoordinator
+from kcore.server.requests.request_handler_pool import RequestHandlerPool
 from kcore.server.topics.admin_manager import AdminManager
 
 
@@ -84,3 +87,25 @@ def test_nor_does_the_stop_of_a_cluster_with_such_a_directory(fsyncs):
         cluster.brokers[cluster.leader("t")].produce("t", b"x")
         before = fsyncs()
     assert fsyncs() == before
+
+
+def test_a_stop_ends_the_connections_before_the_parts_that_answer(monkeypatch):
+    """Of what is answered later, a client would not know that the broker had stopped."""
+    refused, shutdown, broker = [], RequestHandlerPool.shutdown, kcore.Broker()
+
+    def noted(self):
+        with socket.socket() as client:
+            refused.append(client.connect_ex(("127.0.0.1", broker.port)) != 0)
+        shutdown(self)
+
+    monkeypatch.setattr(RequestHandlerPool, "shutdown", noted)
+    with broker:
+        pass
+    assert refused == [True]
+
+
+def test_after_a_stop_no_coordinator_is_available():
+    with kcore.Broker() as broker, pytest.raises(NotCoordinator):
+        broker.group_coordinator.manager.check_group_status("g")
+    with pytest.raises(CoordinatorNotAvailable):
+        broker.group_coordinator.manager.check_group_status("g")
