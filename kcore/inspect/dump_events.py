@@ -88,9 +88,30 @@ def damage_event(problem: str, position: int | None = None, offset: int | None =
 
 
 def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
-    """The valid batches of a .log, some at a time, and "damage" events between them.  A yielded item is valid until
-    the next one is read.  Raises OSError."""
-    end = wanted.max_bytes if wanted.max_bytes is not None else 1 << 63
+    """The valid batches of a .log, some at a time, and "damage" events between them: bytes that are no batch, and,
+    before its batch, a base offset that does not fit.  A yielded item is valid until the next one is read.  Raises
+    OSError."""
+    segment_base = log_files.base_offset_of(path)
+    last_offset = None
+    for item in _readable_items(path, wanted.max_bytes if wanted.max_bytes is not None else 1 << 63):
+        if not isinstance(item, MemoryRecords):
+            yield item
+            continue
+        start = first = item.batches[0].position
+        for batch in item.batches:
+            base_offset = batch.base_offset
+            if problem := _wrong_base_offset(base_offset, last_offset, segment_base):
+                problem += _where_to_look(path)
+                if batch.position > start:
+                    yield _part(item, path, start, batch.position)
+                yield damage_event(problem, batch.position, base_offset)
+                start = batch.position
+            last_offset = batch.last_offset
+        yield item if start == first else _part(item, path, start, first + item.valid_bytes)
+
+
+def _readable_items(path: str, end: int) -> Iterator[MemoryRecords | Event]:
+    """The batches up to position `end`, and where the bytes are no batch damage events."""
     for item in read_batches(path):
         if isinstance(item, MemoryRecords):
             last = item.batches[-1]
@@ -98,9 +119,9 @@ def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
                 yield item
                 continue
             start = item.batches[0].position
-            whole = [b.position + b.size - start for b in item.batches if b.position + b.size <= end]
+            whole = [b.position + b.size for b in item.batches if b.position + b.size <= end]
             if whole:
-                yield MemoryRecords(item.buffer[: whole[-1]], check_crc=False, source=path, base_position=start)
+                yield _part(item, path, start, whole[-1])
             return
         if item.position >= end:
             return
@@ -110,6 +131,30 @@ def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
             else f"the file ends inside a batch: {counted(item.size, 'byte')} of it"
         )
         yield damage_event(problem, item.position, item.offset)
+
+
+def _part(records: MemoryRecords, path: str, start: int, end: int) -> MemoryRecords:
+    """The batches between two positions of the file; the records hold more."""
+    first = records.batches[0].position
+    return MemoryRecords(records.buffer[start - first : end - first], check_crc=False, source=path, base_position=start)
+
+
+def _wrong_base_offset(base_offset: int, last_offset: int | None, segment_base: int | None) -> str | None:
+    """What is wrong with a batch's base offset, which no CRC covers; None if it can be right.  last_offset: of the
+    batch before it, None for the first one; segment_base: the offset in the file's name, None if there is none."""
+    if last_offset is not None and base_offset <= last_offset:
+        before = f"{last_offset}, the last offset of the batch before it"
+        return f"base offset {base_offset} is not above {before}: one of the two is wrong"
+    if segment_base is not None and base_offset < segment_base:
+        return f"base offset {base_offset} is below {segment_base}, the segment's name"
+    return None
+
+
+def _where_to_look(path: str) -> str:
+    """The command that compares a .log with the other files of its partition; "" for a .log that belongs to none."""
+    if log_files.kind_of(path) != log_files.FileKind(LOG_SUFFIX) or log_files.is_kraft_snapshot(path):
+        return ""
+    return f"; `kcore verify {os.path.dirname(path) or '.'}` says what the other files show"
 
 
 def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:

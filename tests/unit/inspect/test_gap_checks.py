@@ -455,3 +455,22 @@ def test_what_differs_above_a_cut_does_not_stay(tmp_path, capsys):
     assert [gap["first_offset"] for gap in events[0]["gaps"]] == [4]
     cut = events[0]["if_a_follows_b"]
     assert (cut["truncate_to"], cut["difference_stays"]) == (2, False)
+
+
+@pytest.mark.parametrize(("producer", "expected"), [((7, 0, 0), ("warning", 0)), (None, ("damage", 1))])
+def test_a_raised_base_offset_of_the_last_batch_is_a_gap_where_only_the_batch_before_it_is_known(
+    producer, expected, tmp_path, capsys
+):
+    """After an unclean stop nothing says where the log ends, and a truncation leaves the same gap."""
+    path = tmp_path / "t-0"
+    with open_log(path, "a") as log:
+        for offset in (0, 2, 4):
+            numbered = producer and (*producer[:2], offset)
+            log.append_as_follower(built(offset, producer=numbered))
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (tmp_path / name).unlink(missing_ok=True)
+    for file in (*path.glob("*index"), *path.glob("*.snapshot")):
+        file.unlink()
+    flip(path / LOG, 2 * ((path / LOG).stat().st_size // 3) + 6, 1)
+    status, problems = verify(capsys, path)
+    assert (gaps_of(problems), status) == ([(expected[0], 4, 4 + (1 << 8) - 1)], expected[1])

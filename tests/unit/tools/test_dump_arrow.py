@@ -113,6 +113,21 @@ def test_damage_goes_to_stderr_and_the_rest_into_the_table(tmp_path, capsys):
     assert pa.ipc.open_file(output).read_all().num_rows == len(expected_rows) - 1
 
 
+@pytest.mark.parametrize("options", [(), ("--no-records",)])
+def test_a_wrong_base_offset_goes_to_stderr_and_every_batch_into_the_table(options, tmp_path, capsys):
+    log, output = tmp_path / LOG, tmp_path / "t.arrow"
+    golden = golden_data.expected_file("g-none-0", LOG)["batches"]
+    content = bytearray((golden_data.partition_dir("g-none-0") / LOG).read_bytes())
+    content[golden[3]["position"] + 4] ^= 1
+    log.write_bytes(content)
+    assert main(["dump", str(log), "--format", "arrow", "-o", str(output), *options]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    at = f"offset {golden[4]['baseOffset']}, position {golden[4]['position']}"
+    assert line.startswith(f"{log}: {at}: base offset {golden[4]['baseOffset']} is not above ")
+    table = pa.ipc.open_file(output).read_all()
+    assert table.num_rows == (len(golden) if options else sum(batch["count"] for batch in golden))
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -138,6 +138,64 @@ def test_a_wrong_length_hides_no_batch(tmp_path, capsys):
         assert [event["position"] for event in events if event["type"] == "damage"] == [golden[3]["position"]]
 
 
+def log_with_base_offset(directory: Path, n: int, offset: int, *, name: str = LOG) -> list[dict]:
+    """A copy of a golden .log whose batch `n` has another base offset; the batches as they were."""
+    golden = golden_data.expected_file("g-none-0", name)["batches"]
+    data = bytearray((golden_data.partition_dir("g-none-0") / name).read_bytes())
+    struct.pack_into(">q", data, golden[n]["position"], offset)
+    (directory / name).write_bytes(data)
+    return golden
+
+
+@pytest.mark.parametrize(("wrong", "named"), [("raised", 4), ("lowered", 3)])
+def test_a_base_offset_that_is_not_above_the_batch_before_is_damage_before_the_batch(wrong, named, tmp_path, capsys):
+    golden = golden_data.expected_file("g-none-0", LOG)["batches"]
+    offset = golden[3]["baseOffset"] + (1 << 20) if wrong == "raised" else golden[2]["lastOffset"]
+    log_with_base_offset(tmp_path, 3, offset)
+    status, events = dump(capsys, tmp_path / LOG, "--no-records")
+    assert status == 1
+    positions = [batch["position"] for batch in golden]
+    assert [event["position"] for event in events[1:]] == sorted([*positions, positions[named]])
+    (damage,) = [event for event in events if event["type"] == "damage"]
+    assert events[1 + named] is damage
+    size = golden[3]["lastOffset"] - golden[3]["baseOffset"]
+    base = golden[4]["baseOffset"] if wrong == "raised" else offset
+    before = offset + size if wrong == "raised" else offset
+    assert damage["offset"] == base
+    assert damage["problem"] == (
+        f"base offset {base} is not above {before}, the last offset of the batch before it: one of the two is wrong; "
+        f"`kcore verify {tmp_path}` says what the other files show"
+    )
+    assert main(["dump", str(tmp_path / LOG)]) == 1
+    line = f"  DAMAGE offset {base}, position {positions[named]}: {damage['problem']}"
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_a_base_offset_below_the_segments_name_is_damage_before_the_batch(tmp_path, capsys):
+    golden = log_with_base_offset(tmp_path, 0, 48, name=f"{49:020}.log")
+    status, events = dump(capsys, tmp_path, "--no-records")
+    assert status == 1
+    assert [event["type"] for event in events] == ["file", "damage"] + ["batch"] * len(golden)
+    assert events[1]["problem"].startswith("base offset 48 is below 49, the segment's name; `kcore verify ")
+    assert main(["verify", str(tmp_path), "--quiet"]) == 1
+
+
+def test_a_wrong_base_offset_beyond_max_bytes_is_not_shown(tmp_path, capsys):
+    golden = log_with_base_offset(tmp_path, 3, 1 << 20)
+    status, events = dump(capsys, tmp_path / LOG, "--no-records", "--max-bytes", golden[4]["position"])
+    assert (status, [event["type"] for event in events]) == (0, ["file"] + ["batch"] * 4)
+
+
+def test_no_command_is_named_for_a_wrong_base_offset_of_a_file_that_verify_does_not_compare(tmp_path, capsys):
+    log_with_base_offset(tmp_path, 3, 1 << 20)
+    for name in (f"{LOG}.deleted", "copy.log"):
+        (tmp_path / LOG).rename(tmp_path / name)
+        status, events = dump(capsys, tmp_path / name, "--no-records")
+        (tmp_path / name).rename(tmp_path / LOG)
+        (damage,) = [event for event in events if event["type"] == "damage"]
+        assert status == 1 and damage["problem"].endswith("one of the two is wrong")
+
+
 @pytest.mark.parametrize("cut", [1, 11, 12, 60, 61, 100])
 def test_a_file_that_ends_inside_a_batch_shows_all_batches_before_it(tmp_path, capsys, cut):
     log = tmp_path / "00000000000000000000.log"
