@@ -178,6 +178,8 @@ class Alternative(NamedTuple):
     batches: int
     records: int
     size: int
+    #: What it would lose in place of the plan's losses.
+    losses: list[Loss]
 
 
 @dataclass
@@ -275,7 +277,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.problems.append(plan.beyond_repair[-1])
         return plan
     _plan_logs(plan, kept, salvage)
-    plan.alternative = _alternative(partition, kept, salvage)
+    plan.alternative = _alternative(plan, partition, kept, salvage)
     remaining = [part for part in kept if not part.removed]
     plan.end_offset = next(
         (part.after.end_offset for part in reversed(remaining) if part.after.end_offset is not None),
@@ -345,7 +347,7 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
     return kept
 
 
-def _alternative(partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> Alternative | None:
+def _alternative(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> Alternative | None:
     """What keep-after would keep beyond a plan with truncate.  (truncate never keeps more than keep-after.)"""
     if salvage == "keep-after" or not any(part.changed for part in kept):
         return None
@@ -356,7 +358,7 @@ def _alternative(partition: PartitionFiles, kept: list[_Kept], salvage: Salvage)
         batches += len(more)
         records += ours.segment.records_of(more)
         size += int(more["size"].sum(dtype="i8"))
-    return Alternative("keep-after", batches, records, size) if batches else None
+    return Alternative("keep-after", batches, records, size, list(_losses(plan, other))) if batches else None
 
 
 def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
@@ -388,12 +390,8 @@ def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:
 
 
 def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
-    end_offset = kept[0].base if kept else 0
-    for n, part in enumerate(kept):
-        end_offset = max(end_offset, part.base)
-        plan.losses += _losses(plan, part, end_offset, kept[n + 1].base if n + 1 < len(kept) else None)
-        if part.after.end_offset is not None:
-            end_offset = max(end_offset, part.after.end_offset)
+    plan.losses += _losses(plan, kept)
+    for part in kept:
         path, size = part.segment.path, part.segment.size
         if part.removed:
             plan.actions.append(Action("remove", path, f"it is {AFTER_THE_CUT}", size))
@@ -410,9 +408,19 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
             plan.actions.append(action)
 
 
-def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
-    """The stretches that are removed.  end_offset: the end of the log before this segment; next_base: the base offset
-    of the segment after it."""
+def _losses(plan: Plan, kept: list[_Kept]) -> Iterator[Loss]:
+    """The stretches that are removed from the segments."""
+    end_offset = kept[0].base if kept else 0
+    for n, part in enumerate(kept):
+        end_offset = max(end_offset, part.base)
+        yield from _losses_of(plan, part, end_offset, kept[n + 1].base if n + 1 < len(kept) else None)
+        if part.after.end_offset is not None:
+            end_offset = max(end_offset, part.after.end_offset)
+
+
+def _losses_of(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
+    """Those of one segment.  end_offset: the end of the log before it; next_base: the base offset of the segment after
+    it."""
     rows, after = part.segment.batches, part.after.batches
     bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
     starts = [0, *bounds[1::2]]

@@ -143,7 +143,7 @@ def _inside(plan: Plan, problem: Problem) -> Problem:
 
 
 def _other_salvage(plans: Sequence[Plan]) -> dict[str, object] | None:
-    """What the other salvage mode would keep in addition, over all partitions; None if nothing."""
+    """What the other salvage mode would keep in addition, over all partitions, and lose; None if nothing."""
     alternatives = [plan.alternative for plan in plans if plan.alternative is not None]
     if not alternatives:
         return None
@@ -152,6 +152,21 @@ def _other_salvage(plans: Sequence[Plan]) -> dict[str, object] | None:
         "batches": sum(other.batches for other in alternatives),
         "records": sum(other.records for other in alternatives),
         "bytes": sum(other.size for other in alternatives),
+        **_lost_counts(_other_losses(plans)),
+    }
+
+
+def _other_losses(plans: Sequence[Plan]) -> list[Loss]:
+    """What the other salvage mode would lose, over all partitions."""
+    return [loss for plan in plans for loss in (plan.losses if plan.alternative is None else plan.alternative.losses)]
+
+
+def _lost_counts(losses: Sequence[Loss]) -> dict[str, object]:
+    return {
+        "lostBytes": sum(loss.size for loss in losses),
+        "lostRecords": sum(loss.records for loss in losses),
+        "unreadableBytes": sum(loss.unreadable_size for loss in losses),
+        "unreadableOffsets": _unreadable_offsets(losses),
     }
 
 
@@ -239,10 +254,7 @@ def _outcome_lines(
                 "type": "summary",
                 "problems": sum(len(plan.problems) for plan in plans),
                 "losses": len(losses),
-                "lostBytes": sum(loss.size for loss in losses),
-                "lostRecords": sum(loss.records for loss in losses),
-                "unreadableBytes": sum(loss.unreadable_size for loss in losses),
-                "unreadableOffsets": _unreadable_offsets(losses),
+                **_lost_counts(losses),
                 "otherSalvage": _other_salvage(plans),
                 "actions": actions,
                 "beyondRepair": beyond,
@@ -264,6 +276,9 @@ def _outcome_lines(
     files = "1 file changes" if actions == 1 else f"{actions} files change"
     cost = f"{files}; lost: {_lost_text(losses)}" if losses else f"{files}; no record is lost"
     if not applied:
+        other = next((plan.alternative for plan in plans if plan.alternative is not None), None)
+        if other is not None:
+            cost += f"; with --salvage {other.salvage} only {_lost_text(_other_losses(plans))}"
         where = f"makes a repaired copy, {result}" if result != path else "does it in place"
         yield f"{cost}.  Nothing was changed: --apply {where}."
         if result != path and _is_in_the_way(path, result):

@@ -185,21 +185,44 @@ def test_a_plan_counts_each_loss_by_its_kind_and_names_a_salvage_that_keeps_more
     assert f"  goes: {other}: 47 records in 14 batches (16273 bytes)" in lines
     more = "82 records in 24 batches after the damage, 28.4 kB"
     assert f"  --salvage keep-after would keep more: {more}" in lines
+    unreadable = "591 bytes that cannot be read (5 offsets)"
     assert lines[-1].startswith(
-        "11 files change; lost: 82 records in 24 batches (28447 bytes) and 591 bytes that cannot"
+        f"11 files change; lost: 82 records in 24 batches (28447 bytes) and {unreadable}; "
+        f"with --salvage keep-after only {unreadable}.  Nothing was changed"
     )
     _, events = run_json(capsys, "repair", data)
-    assert events[-1]["other_salvage"] == {"salvage": "keep-after", "batches": 24, "records": 82, "bytes": 28447}
+    other = events[-1]["other_salvage"]
+    lost = {"lost_bytes": 591, "lost_records": 0, "unreadable_bytes": 591, "unreadable_offsets": 5}
+    assert other == {"salvage": "keep-after", "batches": 24, "records": 82, "bytes": 28447} | lost
     assert (events[-1]["unreadable_bytes"], events[-1]["lost_bytes"]) == (591, 28447 + 591)
     assert [loss["unreadable_bytes"] for loss in by_type(events, "loss")] == [591, 0]
     _, events = run_json(capsys, "repair", data, "--salvage", "keep-after")
     assert events[-1]["other_salvage"] is None
+    assert {name: events[-1][name] for name in lost} == lost
     # Where nothing valid is after the damage both keep the same.
     shutil.copy(golden_data.partition_dir("g-none-0") / LOG, directory / LOG)
     last = directory / f"{49:020}.log"
     last.write_bytes(last.read_bytes()[:-1])
     _, events = run_json(capsys, "repair", data)
     assert events[-1]["other_salvage"] is None and len(by_type(events, "loss")) == 1
+    assert main(["repair", str(data), "--quiet"]) == 1
+    assert "with --salvage" not in capsys.readouterr().out
+
+
+def test_what_the_other_salvage_would_lose_counts_all_partitions(data, capsys):
+    """Also one where both modes lose the same."""
+    flip(data / "g-none-0" / LOG, 3700)
+    batch = golden_data.expected_file("g-lz4-0", LOG)["batches"][-1]
+    flip(data / "g-lz4-0" / LOG, batch["position"] + 70)
+    _, events = run_json(capsys, "repair", data)
+    _, after = run_json(capsys, "repair", data, "--salvage", "keep-after")
+    other = events[-1]["other_salvage"]
+    assert other["lost_bytes"] == after[-1]["lost_bytes"] == 591 + batch["size"]
+    assert other["unreadable_offsets"] == after[-1]["unreadable_offsets"]
+    assert main(["repair", str(data), "--quiet", "--salvage", "keep-after"]) == 1
+    lost = capsys.readouterr().out.splitlines()[-1].partition("lost: ")[2].partition(".  Nothing")[0]
+    assert main(["repair", str(data), "--quiet"]) == 1
+    assert f"; with --salvage keep-after only {lost}.  Nothing" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_a_plan_names_a_directory_once_and_its_files_below_it(data, capsys):
