@@ -88,7 +88,8 @@ def _header_faults(
     table = segment.batches
     if not len(table):
         return None
-    first, last = table["base_offset"], table["last_offset"]
+    rows = segment.with_damaged()
+    first, last = rows["base_offset"], rows["last_offset"]
     limit, end = end_limit(partition, base), _end_of_segment(partition, base)
     ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
     offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
@@ -98,8 +99,9 @@ def _header_faults(
     problems: list[Problem] = []
     corrections: list[Correction] = []
     misfits = np.zeros(len(table), bool)
+    first, last = table["base_offset"], table["last_offset"]
     if not offsets_fit:
-        first, last = _correct_offsets(segment, base, end, problems, corrections)
+        first, last = _correct_offsets(segment, rows, base, end, problems, corrections)
         misfits = _misfits(segment, base, limit, first, last, problems)
     offset_problems = len(problems)
     epochs = _correct_epochs(partition, segment, first, problems, corrections, epochs_beside)
@@ -117,52 +119,60 @@ def _end_of_segment(partition: PartitionFiles, base: int) -> int | None:
     return partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT) if partition.clean else None
 
 
-def _adjacent(segment: ScannedSegment) -> np.ndarray:
+def _adjacent(rows: Rows, end: int) -> np.ndarray:
     """bool[n + 1]: whether each batch, and then the end of the file, comes right after the batch before it."""
     import numpy as np
 
-    table = segment.batches
-    ends = np.concatenate([[0], table["position"] + table["size"]])
-    adjacent: np.ndarray = ends == np.concatenate([table["position"], [segment.size]])
+    ends = np.concatenate([[0], rows["position"] + rows["size"]])
+    adjacent: np.ndarray = ends == np.concatenate([rows["position"], [end]])
     return adjacent
 
 
 def _correct_offsets(
-    segment: ScannedSegment, base: int, end: int | None, problems: list[Problem], corrections: list[Correction]
+    segment: ScannedSegment,
+    rows: Rows,
+    base: int,
+    end: int | None,
+    problems: list[Problem],
+    corrections: list[Correction],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(base offsets, last offsets), corrected where exactly one base offset fits."""
-    table = segment.batches
-    first, last = table["base_offset"].copy(), table["last_offset"].copy()
+    """(base offsets, last offsets) of segment.batches, corrected where exactly one base offset fits.  rows: those of
+    segment.with_damaged(); a batch with a wrong CRC is not corrected, for it goes."""
+    import numpy as np
+
+    first, last = rows["base_offset"].copy(), rows["last_offset"].copy()
     size = last - first + 1
-    for start, stop in _filled_runs(segment, base, end):
+    is_valid = np.isin(rows["position"], segment.batches["position"])
+    for start, stop in _filled_runs(rows, is_valid, segment.size, base, end):
         right = base if start == 0 else int(last[start - 1]) + 1
         is_alone = stop - start == 1
         before = "the segment's name" if start == 0 else f"the batch before {'it' if is_alone else 'them'}"
         after = f"the batch after {'it' if is_alone else 'them'}" if stop < len(first) else "the end of the segment"
         where = "fits" if is_alone else f"fits where {stop - start} batches are"
         for n in range(start, stop):
-            expected, found, position = right + int(size[start:n].sum()), int(first[n]), int(table["position"][n])
-            if found == expected:
+            expected, found, position = right + int(size[start:n].sum()), int(first[n]), int(rows["position"][n])
+            if found == expected or not is_valid[n]:
                 continue
             first[n], last[n] = expected, expected + size[n] - 1
             text = f"base offset {found}: only {expected} {where} between {before} and {after}"
             problems.append(Problem(segment.path, text, found, position))
             content = expected.to_bytes(LENGTH_OFFSET, "big")
             corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
-    return first, last
+    return first[is_valid], last[is_valid]
 
 
-def _filled_runs(segment: ScannedSegment, base: int, end: int | None) -> list[tuple[int, int]]:
+def _filled_runs(rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end: int | None) -> list[tuple[int, int]]:
     """(start, stop) of the shortest runs of batches whose base offsets are certain although they do not fit; in order.
 
     The CRC covers the number of offsets in a batch.  If as many as a run has are free between its neighbours, and the
     neighbours' offsets go on without a gap to the batches on their other sides, no other base offsets are possible.
+    is_valid: False for a batch with a wrong CRC.  In a run it counts with the number of offsets in its header, if its
+    base offset agrees with the others, and no other gap of the log could hide that the number is wrong.
     """
     import numpy as np
 
-    table = segment.batches
-    first, last = table["base_offset"], table["last_offset"]
-    count = len(table)
+    first, last = rows["base_offset"], rows["last_offset"]
+    count = len(rows)
     right = np.concatenate([[base], last[:-1] + 1])
     free_end = np.concatenate([first, [-1 if end is None else end]])
     # Without a gap before and after each batch, from the segment's name to its end.
@@ -171,8 +181,8 @@ def _filled_runs(segment: ScannedSegment, base: int, end: int | None) -> list[tu
     offsets = np.concatenate([[0], np.cumsum(last - first + 1)])
     # How many are not right after the batch before them; the base offset of a compressed message of magic 0 or 1 is its
     # last one.
-    apart = np.concatenate([[0], np.cumsum(~_adjacent(segment))])
-    wrappers = np.concatenate([[0], np.cumsum(table["count"] < 0)])
+    apart = np.concatenate([[0], np.cumsum(~_adjacent(rows, file_end))])
+    wrappers = np.concatenate([[0], np.cumsum(rows["count"] < 0)])
     before_is_right = np.concatenate([[True], follows[:-2]])
     after_is_right = np.concatenate([follows[1:], [end is not None]])
     taken = np.zeros(count, bool)
@@ -184,8 +194,14 @@ def _filled_runs(segment: ScannedSegment, base: int, end: int | None) -> list[tu
         certain &= (apart[stops + 1] == apart[starts]) & (wrappers[stops] == wrappers[starts])
         for start in np.flatnonzero(certain).tolist():
             stop = start + length
+            has_other_gaps = breaks > np.count_nonzero(~follows[start : stop + 1])
             # The last batch is a neighbour without another side: only in a log without other gaps it is right.
-            if stop == count - 1 and end is None and breaks > np.count_nonzero(~follows[start : stop + 1]):
+            if stop == count - 1 and end is None and has_other_gaps:
+                continue
+            damaged = start + np.flatnonzero(~is_valid[start:stop])
+            if len(damaged) and (
+                has_other_gaps or (first[damaged] - right[start] != offsets[damaged] - offsets[start]).any()
+            ):
                 continue
             if not taken[start:stop].any():
                 taken[start:stop] = True
@@ -200,16 +216,22 @@ def _misfits(
     `limit`: as few as possible, each of them one problem."""
     import numpy as np
 
+    apart = np.concatenate([[0], np.cumsum(~_adjacent(segment.batches, segment.size))])
+
     def add(n: int, text: str) -> None:
+        slot = int(np.searchsorted(kept, n))
+        before, after = (kept[slot - 1] if slot else -1), (kept[slot] if slot < len(kept) else len(first))
+        if apart[after + 1] > apart[before + 1]:
+            text += "; which one is right is not certain beside bytes that cannot be read"
         problems.append(Problem(segment.path, text, int(first[n]), int(segment.batches["position"][n])))
 
     inside = (first >= base) & (last < limit)
+    kept = np.flatnonzero(inside)
+    kept = kept[longest_ascending(first[kept], last[kept])]
     for n in np.flatnonzero(first < base).tolist():
         add(n, f"base offset {first[n]} is below {base}, the segment's name")
     for n in np.flatnonzero((first >= base) & (last >= limit)).tolist():
         add(n, f"last offset {last[n]} is not below {limit}, where the segment must end")
-    kept = np.flatnonzero(inside)
-    kept = kept[longest_ascending(first[kept], last[kept])]
     fits = np.zeros(len(first), bool)
     fits[kept] = True
     for n in np.flatnonzero(inside & ~fits).tolist():
@@ -272,7 +294,7 @@ def _certain_epochs(
 
     table = segment.batches
     epochs = table["leader_epoch"].astype(np.int64)
-    adjacent = _adjacent(segment)
+    adjacent = _adjacent(table, segment.size)
     is_new_format = table["magic"] == 2
     candidates = is_new_format & (epochs != -1)
     before = np.concatenate([epochs_beside[:1], epochs[:-1]])

@@ -19,6 +19,7 @@ from kcore.record.batch_header import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
     HEADER_SIZE,
+    LAST_OFFSET_DELTA_OFFSET,
     LEGACY_CRC_OFFSET,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
@@ -36,6 +37,7 @@ _CRC_AT = (LEGACY_CRC_OFFSET, LEGACY_CRC_OFFSET, CRC_OFFSET)
 _CRC_FROM = (MAGIC_OFFSET, MAGIC_OFFSET, ATTRIBUTES_OFFSET)
 #: How many bytes after a batch with a wrong length are searched for its end by its CRC.
 _SEARCH_LIMIT = 16 << 20
+_MAX_OFFSET = (1 << 63) - 1
 
 
 class Correction(NamedTuple):
@@ -61,6 +63,8 @@ class Damage(NamedTuple):
     size: int = 0
     #: With it the batch is valid, its CRC included.
     correction: Correction | None = None
+    #: As the header has it; None where the magic is not 2 or the end of the batch is unknown.
+    last_offset: int | None = None
 
 
 class Tail(NamedTuple):
@@ -144,7 +148,7 @@ def _batch_by_batch(
                 end = true_end
             else:
                 yield _wrong_magic(chunk, at, position, end) or Damage(
-                    position + at, offset, without_path(error, path), end - at
+                    position + at, offset, without_path(error, path), end - at, None, _last_offset(chunk, at, end)
                 )
         at = end
     return position + at
@@ -320,6 +324,14 @@ def _stated_size(chunk: memoryview, at: int) -> int | None:
 
 def _base_offset(chunk: memoryview, at: int) -> int | None:
     return _number(">q", chunk, at) if len(chunk) - at >= LENGTH_OFFSET else None
+
+
+def _last_offset(chunk: memoryview, at: int, end: int) -> int | None:
+    """Of a batch whose CRC is wrong; None if its magic is not 2, or no batch can have such offsets."""
+    if end - at < HEADER_SIZE or _magic(chunk, at) != 2:
+        return None
+    last_offset = _number(">q", chunk, at) + (delta := _number(">i", chunk, at + LAST_OFFSET_DELTA_OFFSET))
+    return last_offset if delta >= 0 and last_offset <= _MAX_OFFSET else None
 
 
 def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:

@@ -209,6 +209,21 @@ class ScannedSegment:
         producers["base_offset"], producers["last_offset"] = base_offset[at], last_offset[at]
         return replace(self, corrections=[*self.corrections, *corrections], _chosen=batches, _producer_rows=[producers])
 
+    def with_damaged(self) -> Rows:
+        """`batches` and, at their positions, those with a wrong CRC of which the header names the offsets.  Of these
+        only position, size and offsets are there."""
+        import numpy as np
+
+        damaged = [(d.position, d.offset, d.last_offset, d.size) for d in self.damages if d.last_offset is not None]
+        if not damaged:
+            return self.batches
+        columns = dict(zip(("position", "base_offset", "last_offset", "size"), zip(*damaged, strict=True), strict=True))
+        unknown = np.zeros(len(damaged), int)
+        added = Rows({name: np.array(columns.get(name, unknown), dtype) for name, dtype in _COLUMNS})
+        rows = Rows.of([self.batches, added])
+        ordered: Rows = rows[np.argsort(rows["position"])]
+        return ordered
+
     def without(self, misfits: np.ndarray) -> ScannedSegment:
         """The same as if the batches at which bool[n] `misfits` is True could not be read."""
         import numpy as np

@@ -146,6 +146,68 @@ def test_wrong_base_offsets_of_neighbours_are_a_problem_each_and_a_repair_writes
                 flip(place, at, bit)
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("wrong", "bad"), [([0], 1), ([1], 0), ([0, 2], 1), ([0, 1], 2), ([1, 2], 0), ([0], 2), ([2], 0)]
+)
+def test_wrong_base_offsets_beside_a_batch_with_a_bad_crc_are_corrected_and_that_batch_alone_goes(
+    wrong, bad, is_clean, sound, tmp_path
+):
+    """Its header still says how many offsets it has, and with as many the others fit between their neighbours."""
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    if not is_clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    original = contents(data)
+    all_places = places(data)
+    in_first = sum(place.log == all_places[0].log for place in all_places)
+    last = len(all_places) - 3 - (0 if is_clean else 2)
+    rng = random.Random(f"{wrong} {bad} {is_clean}")
+    for n in [0, 1, in_first - 3, in_first, 30, last]:
+        lost = all_places[n + bad]
+        flips = [(all_places[n + each], rng.randrange(8), rng.randrange(8)) for each in wrong] + [(lost, 70, 3)]
+        for place, at, bit in flips:
+            flip(place, at, bit)
+        found = {(problem.path, problem.position) for problem in problems_of(data) if not problem.gaps}
+        assert found == {(str(place.log), place.position) for place, _, _ in flips}, (n, flips)
+        plans = plan_repair(str(data), salvage="keep-after")
+        (loss,) = (loss for plan in plans for loss in plan.losses)
+        assert (loss.path, loss.position, loss.size) == (str(lost.log), lost.position, lost.size), (n, flips)
+        apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
+        content = original[f"orders-0/{lost.log.name}"]
+        expected = content[: lost.position] + content[lost.position + lost.size :]
+        assert (tmp_path / "repaired" / "orders-0" / lost.log.name).read_bytes() == expected, (n, flips)
+        shutil.rmtree(tmp_path / "repaired")
+        (loss, *_) = (loss for plan in plan_repair(str(data)) for loss in plan.losses)
+        assert (loss.path, loss.position) == (str(lost.log), lost.position), (n, flips)
+        for place, at, bit in flips:
+            flip(place, at, bit)
+
+
+@pytest.mark.parametrize("damaged", [("number of offsets",), ("base offset",), ("number of offsets", "base offset")])
+@pytest.mark.parametrize(("wrong", "bad"), [(0, 1), (1, 0)])
+def test_a_base_offset_that_is_not_certain_beside_a_batch_with_a_bad_crc_is_not_made_up_and_the_plan_says_why(
+    wrong, bad, damaged, sound, tmp_path
+):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    all_places = places(data)
+    for n in (0, 30, len(all_places) - 3):
+        moved, lost = all_places[n + wrong], all_places[n + bad]
+        assert moved.log == lost.log
+        flips = [(moved, 4, 3), (lost, 70, 3)]
+        flips += [(lost, *{"number of offsets": (25, 4), "base offset": (6, 1)}[field]) for field in damaged]
+        for place, at, bit in flips:
+            flip(place, at, bit)
+        plans = plan_repair(str(data), salvage="keep-after")
+        assert not any(action.corrections for plan in plans for action in plan.actions), n
+        problems = [
+            p for plan in plans for p in plan.problems if (p.path, p.position) == (str(moved.log), moved.position)
+        ]
+        (problem,) = (problem for problem in problems if " offset " in problem.text and not problem.gaps)
+        assert problem.text.endswith("; which one is right is not certain beside bytes that cannot be read"), problem
+        for place, at, bit in flips:
+            flip(place, at, bit)
+
+
 @pytest.mark.parametrize("log", ["sound", "with_gaps"])
 def test_wrong_base_offsets_that_nothing_proves_stay_findings_and_no_value_is_made_up(log, tmp_path, request):
     data = Path(shutil.copytree(request.getfixturevalue(log), tmp_path / "data"))
