@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
@@ -128,6 +128,10 @@ class Silence(NamedTuple):
     stands_still: bool
 
 
+def silence_text(address: Address, silence: Silence) -> str:
+    return f"{address[0]}:{address[1]} does not answer: {silence.reason}"
+
+
 class AdminClient:
     """For one thread.  Lifetime: a with block, or close().
 
@@ -141,8 +145,8 @@ class AdminClient:
     that was silent comes last from then on.
 
     A broker that cannot be reached while another one answers, or that has not answered for a while and then does not
-    answer a request for its versions within 1.5 s either, is silent: on_silence(address, reason) is called once, on any
-    thread.  If its process is one of this machine and stands still, the request ends at once.
+    answer a request for its versions within 1.5 s either, is silent: on_silence(address, silence) is called once, on
+    any thread.  If its process is one of this machine and stands still, the request ends at once.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class AdminClient:
         *,
         client_id: str = "kcore-admin",
         timeout_ms: int = 30_000,
-        on_silence: Callable[[Address, str], None] = lambda address, reason: None,
+        on_silence: Callable[[Address, Silence], None] = lambda address, silence: None,
         time: Time = SYSTEM_TIME,
     ) -> None:
         self._bootstrap = list(bootstrap)
@@ -167,6 +171,8 @@ class AdminClient:
         self._on_silence = on_silence
         self._silence_lock = threading.Lock()
         self._silent: dict[Address, Silence] = {}
+        #: Those that have answered a request.
+        self._answered: set[Address] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -213,13 +219,21 @@ class AdminClient:
             response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
         )
 
-    def silent_brokers(self, brokers: Iterable[Node]) -> dict[int, str]:
-        """Broker id -> reason, of those that cannot be reached or do not answer within 1.5 s: the cluster may not know
-        it yet.  All are asked at the same time; of one that is silent already the reason is known."""
+    def silent_brokers(self, brokers: Iterable[Node]) -> dict[int, Silence]:
+        """By broker id, those that cannot be reached or do not answer within 1.5 s: the cluster may not know it yet.
+        All are asked at the same time; of one that is silent already the reason is known."""
         addresses = {node.broker_id: (node.host, node.port) for node in brokers}
         answers = all_answers(set(addresses.values()) - self._silent.keys(), self._silence_of) | self._silent
         silent = {broker_id: answers[address] for broker_id, address in addresses.items()}
-        return {broker_id: silence.reason for broker_id, silence in silent.items() if isinstance(silence, Silence)}
+        return {broker_id: silence for broker_id, silence in silent.items() if isinstance(silence, Silence)}
+
+    def _note_silent_brokers(self, brokers: Collection[Node]) -> dict[int, Silence]:
+        """As silent_brokers(); from now on they are known to be silent, without a call of on_silence."""
+        silent = self.silent_brokers(brokers)
+        addresses = {node.broker_id: (node.host, node.port) for node in brokers}
+        with self._silence_lock:
+            self._silent |= {addresses[broker_id]: silence for broker_id, silence in silent.items()}
+        return silent
 
     def _silence_of(self, address: Address) -> Silence | None:
         """None for a broker that answers a request for its versions."""
@@ -245,7 +259,7 @@ class AdminClient:
             is_new = address not in self._silent
             self._silent[address] = silence
         if is_new:
-            self._on_silence(address, silence.reason)
+            self._on_silence(address, silence)
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Topic -> setting -> value.  Raises UnknownTopicOrPartition."""
@@ -525,6 +539,7 @@ class AdminClient:
         innermost _timed(), and earlier if the broker's process stands still."""
         deadline_ms = self._deadline_ms
         assert deadline_ms is not None
+        self._check_runs(address)
         sender = sender or self._sender(address)
         doubt = threading.Timer(_DOUBT_S, self._doubt, (address, sender))
         doubt.daemon = True
@@ -549,8 +564,18 @@ class AdminClient:
         finally:
             doubt.cancel()
         self._silent.pop(address, None)
+        self._answered.add(address)
         assert isinstance(response, response_class)
         return response
+
+    def _check_runs(self, address: Address) -> None:
+        """Raises TimeoutError if the broker's process was seen to stand still, and still does."""
+        silence = self._silent.get(address)
+        if silence is None or not silence.stands_still:
+            return
+        process = process_of_address(*address)
+        if process is not None and process.stopped_reason() is not None:
+            raise TimeoutError(errno.ETIMEDOUT, f"{address[0]}:{address[1]}: {silence.reason}")
 
     def _doubt(self, address: Address, sender: BlockingSender) -> None:
         """Called on a thread of its own when a request has waited for a while."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation
+from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
 from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
+    BrokerNotAvailable,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     GroupIdNotFound,
@@ -86,18 +87,25 @@ class LogEnd(NamedTuple):
 
 class GroupClient(AdminClient):
     """For one thread.  What goes to a group's coordinator is sent again, within the timeout, as long as there is none,
-    it is loading, it cannot be reached or another broker has become it.  list_groups() waits for no broker that cannot
-    be reached."""
+    it is loading, it cannot be reached or another broker has become it; not where its process stands still.
+    list_groups() and log_end_offsets() wait for no broker that is silent."""
 
     def list_groups(self) -> tuple[list[ListedGroup], dict[int, OSError | ApiError]]:
-        """The groups by id, and the error of each broker that could not be asked for its groups."""
+        """The groups by id, and the error of each broker that could not be asked for its groups: BrokerNotAvailable of
+        a silent one."""
         groups: dict[str, ListedGroup] = {}
         errors: dict[int, OSError | ApiError] = {}
         with self._timed():
-            brokers = self.describe_cluster(()).brokers
-            for index, node in enumerate(brokers.values()):
+            brokers = self.describe_cluster(()).brokers.values()
+            silent = self._note_silent_brokers(brokers)
+            answering = [node for node in brokers if node.broker_id not in silent]
+            for node in brokers:
+                if node.broker_id in silent:
+                    text = silence_text((node.host, node.port), silent[node.broker_id])
+                    errors[node.broker_id] = BrokerNotAvailable(text)
+            for index, node in enumerate(answering):
                 try:
-                    with self._timed(share=len(brokers) - index):
+                    with self._timed(share=len(answering) - index):
                         for group in self._listed_by(node):
                             groups[group.group_id] = group
                 except (OSError, ApiError) as error:
@@ -106,11 +114,7 @@ class GroupClient(AdminClient):
 
     def _listed_by(self, node: Node) -> list[ListedGroup]:
         response = self._send_until_loaded(
-            lambda: (node.host, node.port),
-            lg.ListGroupsRequest(),
-            lg.ListGroupsResponse,
-            lambda r: r.error_code,
-            may_move=False,
+            None, lambda: (node.host, node.port), lg.ListGroupsRequest(), lg.ListGroupsResponse, lambda r: r.error_code
         )
         _raise_error(response.error_code, f"broker {node.broker_id} does not list its groups")
         return [
@@ -120,7 +124,7 @@ class GroupClient(AdminClient):
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """Raises GroupIdNotFound, GroupAuthorizationFailed and so on; CoordinatorNotAvailable where no broker has
-        become the coordinator within the timeout."""
+        become the coordinator within the timeout, or its process stands still."""
         coordinators: list[Node] = []
 
         def coordinator() -> Address:
@@ -128,7 +132,11 @@ class GroupClient(AdminClient):
             return coordinators[-1].host, coordinators[-1].port
 
         response = self._send_until_loaded(
-            coordinator, de.DescribeGroupsRequest(groups=[group_id]), de.DescribeGroupsResponse, _described_code
+            group_id,
+            coordinator,
+            de.DescribeGroupsRequest(groups=[group_id]),
+            de.DescribeGroupsResponse,
+            _described_code,
         )
         (group,) = response.groups
         if group.error_code == GroupIdNotFound.code or (group.error_code == NONE and group.group_state == _DEAD):
@@ -155,6 +163,7 @@ class GroupClient(AdminClient):
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """Of every partition for which the group has committed one.  Raises as describe_group()."""
         response = self._send_until_loaded(
+            group_id,
             lambda: self._coordinator_address(group_id),
             of.OffsetFetchRequest(group_id=group_id, topics=None),
             of.OffsetFetchResponse,
@@ -179,6 +188,12 @@ class GroupClient(AdminClient):
                     by_leader.setdefault(leader, []).append(tp)
                 else:
                     ends[tp] = LogEnd(None, leader)
+            silent = self._note_silent_brokers(
+                [node for node in by_leader if (node.host, node.port) not in self._answered]
+            )
+            for node in [node for node in by_leader if node.broker_id in silent]:
+                problem = f"broker {node.broker_id}: {silent[node.broker_id].reason}"
+                ends |= dict.fromkeys(by_leader.pop(node), LogEnd(None, problem))
             for index, (node, led) in enumerate(by_leader.items()):
                 try:
                     with self._timed(share=len(by_leader) - index):
@@ -239,6 +254,7 @@ class GroupClient(AdminClient):
     def delete_group(self, group_id: str) -> None:
         """Raises NonEmptyGroup, GroupIdNotFound, GroupAuthorizationFailed and so on."""
         response = self._send_until_loaded(
+            group_id,
             lambda: self._coordinator_address(group_id),
             dg.DeleteGroupsRequest(groups_names=[group_id]),
             dg.DeleteGroupsResponse,
@@ -270,18 +286,17 @@ class GroupClient(AdminClient):
 
     def _send_until_loaded(
         self,
+        group_id: str | None,
         address: Callable[[], Address],
         request: Message,
         response_class: type[_M],
         error_code: Callable[[_M], int],
         max_version: int = NEWEST,
-        *,
-        may_move: bool = True,
     ) -> _M:
         """Asks the broker whose address is looked up before each attempt.  Returns the last answer at the deadline.
 
-        may_move: whether another broker may take the place of one that cannot be reached; if not, that is raised at
-        once.
+        group_id: it asks for this group's coordinator, and another broker may take the place of one that cannot be
+        reached.  None: it asks a certain broker, and that it cannot be reached is raised at once.
         """
         with self._timed() as deadline_ms:
             while True:
@@ -295,8 +310,14 @@ class GroupClient(AdminClient):
                 except CoordinatorNotAvailable as error:
                     failure = error
                 except OSError as error:
-                    if to is None or not may_move:  # None: no broker answers
+                    if to is None or group_id is None:  # no broker answers, or this one does not
                         raise
+                    silence = self._silent.get(to)
+                    if silence is not None and silence.stands_still:
+                        raise CoordinatorNotAvailable(
+                            f"group {group_id!r}: its coordinator at {silence_text(to, silence)}. Another broker "
+                            "becomes the coordinator once the session of this one has ended"
+                        ) from error
                     failure = error
                 if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
                     if failure is not None:

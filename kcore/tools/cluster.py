@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         for name in args.topics:
             if name not in cluster.topics:
                 raise UsageError(f"there is no topic {name!r}")
-        silent = admin.silent_brokers(cluster.brokers.values())
+        silences = admin.silent_brokers(cluster.brokers.values())
     partitions = {
         TopicPartition(topic.name, number): partition
         for topic in cluster.topics.values()
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
     # The cluster has ended their sessions; their processes may be here all the same.
     processes = {number: _process_text(cluster, number) for number in brokers if number not in cluster.brokers}
+    silent = {number: silence.reason for number, silence in silences.items()}
     silent |= {number: text for number, text in processes.items() if text is not None}
     internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
     problems = [

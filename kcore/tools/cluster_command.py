@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from kcore.client.admin_client import Address, AdminClient, ClusterDescription, PartitionDescription
+from kcore.client.admin_client import (
+    Address,
+    AdminClient,
+    ClusterDescription,
+    PartitionDescription,
+    Silence,
+    silence_text,
+)
 from kcore.client.group_client import GroupClient
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
@@ -41,16 +48,19 @@ def admin_client(args: argparse.Namespace) -> AdminClient:
     )
 
 
-def group_client(args: argparse.Namespace) -> GroupClient:
-    """Raises UsageError."""
+def group_client(args: argparse.Namespace, on_silence: Callable[[Address, Silence], None] | None = None) -> GroupClient:
+    """on_silence: instead of print_silence().  Raises UsageError."""
     return GroupClient(
-        addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000, on_silence=print_silence
+        addresses(args.bootstrap),
+        client_id="kcore",
+        timeout_ms=args.timeout * 1000,
+        on_silence=on_silence or print_silence,
     )
 
 
-def print_silence(address: Address, reason: str) -> None:
+def print_silence(address: Address, silence: Silence) -> None:
     """Name a broker that does not answer, on stderr."""
-    print(f"kcore: {address[0]}:{address[1]} does not answer: {reason}", file=sys.stderr, flush=True)
+    print(f"kcore: {silence_text(address, silence)}", file=sys.stderr, flush=True)
 
 
 def broker_ids(text: str) -> tuple[int, ...]:

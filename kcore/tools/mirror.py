@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from kcore.client.admin_client import Address, AdminClient
+from kcore.client.admin_client import Address, AdminClient, Silence
 from kcore.common.text import counted, json_line
 from kcore.mirror.topic_mirror import MirroredPartition, TopicMirror
 from kcore.tools.cluster_command import print_silence
@@ -56,15 +56,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _answering(args: argparse.Namespace) -> list[Address]:
     """The cluster's brokers that answer; the others are named on stderr.  Raises OSError if none does, UsageError."""
-    silent: dict[Address, str] = {}
+    silent: dict[Address, Silence] = {}
     bootstrap, timeout_ms = addresses(args.bootstrap), int(args.timeout * 1000)
     with AdminClient(bootstrap, client_id="kcore", timeout_ms=timeout_ms, on_silence=silent.__setitem__) as admin:
         brokers = admin.describe_cluster(()).brokers
-        reasons = admin.silent_brokers(brokers.values())
+        silences = admin.silent_brokers(brokers.values())
     by_id = {broker_id: (node.host, node.port) for broker_id, node in brokers.items()}
-    silent |= {by_id[broker_id]: reason for broker_id, reason in reasons.items()}
-    for address, reason in silent.items():
-        print_silence(address, reason)
+    silent |= {by_id[broker_id]: silence for broker_id, silence in silences.items()}
+    for address, silence in silent.items():
+        print_silence(address, silence)
     return [address for address in by_id.values() if address not in silent] or bootstrap
 
 

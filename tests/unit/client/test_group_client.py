@@ -1,9 +1,13 @@
 """GroupClient against brokers that are scripted: whose coordinator moves, loads, or is old."""
 
+import threading
+
 import pytest
 
 from kcore import errors
-from kcore.client.admin_client import RETRY_MS, AdminClient
+from kcore.client import admin_client
+from kcore.client.admin_client import RETRY_MS, AdminClient, Silence
+from kcore.client.broker_process import BrokerProcess
 from kcore.client.group_client import GroupClient
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -21,11 +25,15 @@ BOOTSTRAP = ("127.0.0.1", 9090)
 class Brokers:
     """found: what FindCoordinator answers, one after the other, the last one from then on: a broker id or an error
     class.  answers: response class -> answers in the same way, or exceptions to raise.  asked: (broker, response class,
-    highest version)."""
+    highest version).  silences: broker id -> why it does not answer."""
 
     def __init__(self, monkeypatch, found, **answers):
         self.found, self.answers, self.asked = list(found), {name: list(a) for name, a in answers.items()}, []
+        self.silences = {}
         monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words[:4]))
+        monkeypatch.setattr(
+            AdminClient, "_silence_of", lambda client, address: self.silences.get(address[1] - BOOTSTRAP[1])
+        )
 
     def answer(self, address, request, response_class, max_version=None):
         self.asked.append((address[1] - 9090, response_class, max_version))
@@ -203,3 +211,71 @@ def test_brokers_that_do_not_list_their_groups_are_named_with_the_reason(monkeyp
     assert [(group.group_id, group.state, group.coordinator) for group in groups] == [("a", None, 0), ("b", None, 0)]
     assert list(failures) == [1, 2]
     assert isinstance(failures[1], errors.ClusterAuthorizationFailed) and isinstance(failures[2], OSError)
+
+
+STANDS_STILL = Silence("its process 4711 stands still", True)
+
+
+def ask_all_at_once(monkeypatch, silences, count):
+    """Broker id -> why it does not answer.  Each one waits until `count` brokers are asked."""
+    all_are_asked = threading.Barrier(count, timeout=60)
+
+    def silence_of(group_client, address):
+        all_are_asked.wait()
+        return silences.get(address[1] - BOOTSTRAP[1])
+
+    monkeypatch.setattr(AdminClient, "_silence_of", silence_of)
+
+
+def test_silent_brokers_are_waited_for_at_the_same_time_and_not_asked_for_their_groups(monkeypatch):
+    brokers = Brokers(monkeypatch, [1], ListGroups=[lg.ListGroupsResponse(groups=[lg.ListedGroup(group_id="a")])])
+    ask_all_at_once(monkeypatch, {0: STANDS_STILL, 2: Silence("Connection refused", False)}, 3)
+    named = []  # in vain: the result names them
+    group_client = GroupClient([BOOTSTRAP], time=MockTime(), on_silence=lambda *silence: named.append(silence))
+    for _ in range(2):  # the second time it is known; only who answered is looked at again
+        groups, failures = group_client.list_groups()
+        assert ([group.group_id for group in groups], list(failures)) == (["a"], [0, 2])
+        assert str(failures[0]) == "127.0.0.1:9090 does not answer: its process 4711 stands still"
+        assert str(failures[2]) == "127.0.0.1:9092 does not answer: Connection refused"
+        ask_all_at_once(monkeypatch, {}, 1)
+    assert [number for number, kind, _ in brokers.asked if kind is lg.ListGroupsResponse] == [1, 1]
+    assert named == []
+
+
+def test_silent_leaders_are_waited_for_at_the_same_time_and_not_asked_for_their_log_ends(monkeypatch):
+    partition = lo.ListOffsetsPartitionResponse(partition_index=1, offset=10)
+    topic = lo.ListOffsetsTopicResponse(name="t", partitions=[partition])
+    brokers = Brokers(monkeypatch, [1], ListOffsets=[lo.ListOffsetsResponse(topics=[topic])])
+    ask_all_at_once(monkeypatch, {0: STANDS_STILL, 2: STANDS_STILL}, 3)
+    found = client().log_end_offsets([TopicPartition("t", number) for number in range(3)])
+    assert {tp.partition: end.offset for tp, end in found.items()} == {0: None, 1: 10, 2: None}
+    assert found[TopicPartition("t", 2)].problem == f"broker 2: {STANDS_STILL.reason}"
+    assert [number for number, kind, _ in brokers.asked if kind is lo.ListOffsetsResponse] == [1]
+
+
+def test_a_coordinator_that_stands_still_is_not_waited_for(monkeypatch):
+    """Any other one that does not answer may soon be replaced; what is stopped by hand says so at once."""
+    brokers = Brokers(monkeypatch, [1], DescribeGroups=[TimeoutError(110, "no answer")])
+    group_client = client()
+    group_client._silent["127.0.0.1", 9091] = STANDS_STILL
+    with pytest.raises(errors.CoordinatorNotAvailable, match=r"group 'g': its coordinator at .*:9091 does not answer"):
+        group_client.describe_group("g")
+    assert [number for number, kind, _ in brokers.asked if kind is de.DescribeGroupsResponse] == [1]
+
+
+@pytest.mark.parametrize("still", [True, False])
+def test_a_broker_that_stood_still_is_asked_again_only_once_it_runs(monkeypatch, still):
+    monkeypatch.setattr(BrokerProcess, "stopped_reason", lambda process: "it stands still" if still else None)
+    monkeypatch.setattr(admin_client, "process_of_address", lambda host, port: BrokerProcess(4711, ()))
+    asked = []
+
+    def api_versions(sender):
+        asked.append(sender.port)
+        raise ConnectionResetError(104, "reset")
+
+    monkeypatch.setattr(admin_client.BlockingSender, "api_versions", api_versions)
+    group_client = client()
+    group_client._silent[BOOTSTRAP] = STANDS_STILL
+    with pytest.raises(OSError, match="stands still" if still else "reset"):
+        group_client.describe_cluster(())
+    assert asked == ([] if still else [BOOTSTRAP[1]])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription, TopicDescription
+from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription, Silence, TopicDescription
 from kcore.tools import cluster
 from kcore.tools.main import main
 
@@ -109,7 +109,7 @@ def test_a_broker_that_does_not_answer_ends_it_with_1_though_all_partitions_are_
     admin.cluster = CLUSTER._replace(topics={"t": topic("t", [HEALTHY])})
     assert main(["cluster"]) == 0
     assert "does not answer" not in capsys.readouterr().out
-    admin.silent = {1: "Connection refused"}
+    admin.silent = {1: Silence("Connection refused", False)}
     assert main(["cluster"]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "does not answer" in line]
     assert line.startswith("  broker 1 at h:9093: ") and line.endswith("; it does not answer: Connection refused")

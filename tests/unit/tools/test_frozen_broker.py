@@ -27,10 +27,12 @@ def brokers(tmp_path_factory):
         brokers.start_all()
         others = [number for number in brokers.running if number != FROZEN]
         assignment = ",".join(map(str, [*others, FROZEN]))
-        created = kcore(
-            "topics", "create", "orders", "--assign", assignment, "--bootstrap", address(brokers, others[0])
-        )
-        assert created.returncode == 0, created.stderr
+        # The coordinator of all groups is the one that stands still.
+        for topic, brokers_of_it in (("orders", assignment), ("__consumer_offsets", "0,1,2")):
+            created = kcore(
+                "topics", "create", topic, "--assign", brokers_of_it, "--bootstrap", address(brokers, others[0])
+            )
+            assert created.returncode == 0, created.stderr
         for number in others:  # the one that stands still may be the controller, which has to tell them first
             explained = partial(kcore, "explain", "isr", "orders", "--bootstrap", address(brokers, number))
             wait_until(lambda explained=explained: explained().returncode == 0)
@@ -88,6 +90,16 @@ def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers, w
     assert (done.returncode, done.stdout) == (2, "")
     *_, last = done.stderr.splitlines()
     assert last.startswith(f"kcore: {address(brokers, FROZEN)}: no answer") and stands_still(brokers) in last
+
+
+@pytest.mark.parametrize("words", [["list"], ["describe", "g", "h"], ["delete", "g"]], ids=" ".join)
+def test_a_broker_whose_groups_cannot_be_had_is_named_once_with_the_reason(brokers, words):
+    for bootstrap in (address(brokers, 1), brokers.bootstrap_servers):
+        done = kcore("groups", *words, "--bootstrap", bootstrap, *TOO_LONG)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{address(brokers, FROZEN)} does not answer: no answer within 1.5 s: " in done.stderr
+        assert done.stderr.count(stands_still(brokers)) == 1
+        assert len(done.stderr.splitlines()) == (2 if "h" in words else 1)  # one for each group
 
 
 @pytest.mark.parametrize("topic", ["orders", "invoices"])

@@ -5,7 +5,7 @@ import time
 import pytest
 
 import kcore
-from kcore.client.admin_client import ClusterDescription, Node
+from kcore.client.admin_client import ClusterDescription, Node, Silence
 from kcore.errors import TopicAuthorizationFailed
 from kcore.metadata import znodes
 from kcore.testing import MockTime
@@ -80,7 +80,7 @@ class Admin:
 
     def silent_brokers(self, brokers):
         self.asked += [node.broker_id for node in brokers]
-        return dict.fromkeys(self.silent, "Connection refused")
+        return dict.fromkeys(self.silent, Silence("Connection refused", False))
 
 
 @pytest.mark.parametrize(
