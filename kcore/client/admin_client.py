@@ -242,10 +242,9 @@ class AdminClient:
             sender.api_versions()
         except TimeoutError:
             process = process_of_address(*address)
-            stopped = None if process is None else process.stopped_reason()
-            return Silence(
-                f"no answer within {_SILENCE_MS / 1000:g} s{f': {stopped}' if stopped else ''}", bool(stopped)
-            )
+            stands_still = process is not None and process.stopped_reason() is not None
+            why = None if process is None else process.silence_reason()
+            return Silence(f"no answer within {_SILENCE_MS / 1000:g} s{f': {why}' if why else ''}", stands_still)
         except OSError as error:
             return Silence(plain_error(error).removeprefix(f"{address[0]}:{address[1]}: "), False)
         except KafkaError as error:

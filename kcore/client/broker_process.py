@@ -1,4 +1,4 @@
-"""The process of this machine that serves an address or a data directory, and whether it stands still.
+"""The process of this machine that serves an address or a data directory, and why it may not answer.
 
 Read from Linux' /proc, without a question to the broker: a process that is stopped (SIGSTOP, Ctrl-Z, a debugger) keeps
 its listeners, so the system goes on taking connections for it, and nobody answers.  Of another user's processes only
@@ -14,21 +14,39 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
+from kcore.common.lock_holders import writer_of
 from kcore.common.properties import read_properties
 
 _LISTEN = "0A"  # st of /proc/net/tcp
 #: Of /proc/PID/stat: stopped by a signal, and stopped by a debugger.
 _STOPPED_STATES = {"T": "stopped by SIGSTOP or a terminal", "t": "stopped by a debugger"}
 _LOCK_FILE = "/.lock"
+#: An SQLite database with a write-ahead log has this file beside it, which its locks are on.
+_SHARED_MEMORY = "-shm"
 #: In every data directory: which broker of which cluster it belongs to.
 _META_PROPERTIES = "meta.properties"
 
 
 class BrokerProcess(NamedTuple):
-    """data_dirs: those that it holds the lock of; several brokers may run in one process."""
+    """data_dirs: those that it holds the lock of; several brokers may run in one process.  stores: the files of
+    metadata stores that it has open."""
 
     pid: int
     data_dirs: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+
+    def silence_reason(self) -> str | None:
+        """Why no answer may come from it; None if that is not known."""
+        locked = self.locked_reason()
+        return self.stopped_reason() or (None if locked is None else f"its process {self.pid} runs, but {locked}")
+
+    def locked_reason(self) -> str | None:
+        """ "its store /data/cluster.db is locked by process 123 (sqlite3)": a broker in its start waits for that, and
+        in every change of the cluster.  None if no other process has locked it, or that is not known."""
+        for path in self.stores:
+            if (writer := writer_of(path, path + _SHARED_MEMORY, besides=self.pid)) is not None:
+                return f"its store {path} is locked by {writer}"
+        return None
 
     def stopped_reason(self) -> str | None:
         """ "its process 4711 stands still: stopped by SIGSTOP or a terminal", and when it last wrote a file directly in
@@ -53,13 +71,13 @@ def process_of_address(host: str, port: int) -> BrokerProcess | None:
     for pid in _pids():
         targets = _open_files(pid)
         if any(f"socket:[{inode}]" in targets for inode in inodes):
-            return BrokerProcess(pid, _data_dirs(targets))
+            return _broker_process(pid, targets)
     return None
 
 
 def process(pid: int) -> BrokerProcess:
     """The process with this id; without data directories where they are not known."""
-    return BrokerProcess(pid, _data_dirs(_open_files(pid)))
+    return _broker_process(pid, _open_files(pid))
 
 
 def process_of_data_dir(data_dir: str) -> BrokerProcess | None:
@@ -68,18 +86,23 @@ def process_of_data_dir(data_dir: str) -> BrokerProcess | None:
     for pid in _pids():
         targets = _open_files(pid)
         if lock in targets:
-            return BrokerProcess(pid, _data_dirs(targets))
+            return _broker_process(pid, targets)
     return None
 
 
 def process_of_member(cluster_id: str | None, broker_id: int) -> BrokerProcess | None:
     """That holds the lock of a data directory of this broker, which need not be registered; None as above."""
     for pid in _pids():
-        data_dirs = _data_dirs(_open_files(pid))
-        own = tuple(path for path in data_dirs if _member_of_data_dir(path) == (cluster_id, str(broker_id)))
+        found = _broker_process(pid, _open_files(pid))
+        own = tuple(path for path in found.data_dirs if _member_of_data_dir(path) == (cluster_id, str(broker_id)))
         if own:
-            return BrokerProcess(pid, own)
+            return found._replace(data_dirs=own)
     return None
+
+
+def _broker_process(pid: int, targets: frozenset[str]) -> BrokerProcess:
+    stores = sorted(target for target in targets if target + _SHARED_MEMORY in targets)
+    return BrokerProcess(pid, _data_dirs(targets), tuple(stores))
 
 
 def _member_of_data_dir(data_dir: str) -> tuple[str | None, str | None]:

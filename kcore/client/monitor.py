@@ -64,9 +64,7 @@ def ask_broker(data_dir: str, command: str, timeout_s: float = 30.0, **arguments
             with socket_address(data_dir) as address:
                 connection.connect(address)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise MonitorError(
-                f"{data_dir}: no broker of this machine serves it (its first data directory has {FILE_NAME})"
-            ) from error
+            raise MonitorError(f"{data_dir}: {_why_nobody_listens(data_dir)}") from error
         except (BlockingIOError, TimeoutError):
             raise MonitorError(
                 f"{data_dir}: its broker takes no more questions: others wait for their answer already"
@@ -110,8 +108,22 @@ def _receive_all(
 
 
 def _why(process: broker_process.BrokerProcess | None) -> str:
-    reason = None if process is None else process.stopped_reason()
+    reason = None if process is None else process.silence_reason()
     return "" if reason is None else f": {reason}"
+
+
+def _why_nobody_listens(data_dir: str) -> str:
+    process = broker_process.process_of_data_dir(data_dir)
+    if process is None:
+        return f"no broker of this machine serves it (its first data directory has {FILE_NAME})"
+    if (stopped := process.stopped_reason()) is not None:
+        return f"its broker takes no questions: {stopped}"
+    return f"its broker (process {process.pid}) {starting_text(process)}"
+
+
+def starting_text(process: broker_process.BrokerProcess) -> str:
+    """Of a process that has a data directory, takes no questions there and does not stand still."""
+    return "; ".join(filter(None, ["may still be starting", process.locked_reason()]))
 
 
 def _peer(connection: socket.socket) -> broker_process.BrokerProcess | None:

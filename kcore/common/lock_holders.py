@@ -14,8 +14,9 @@ def process_text(pid: int) -> str:
         return f"process {pid}"
 
 
-def writer_of(*paths: str) -> str | None:
+def writer_of(*paths: str, besides: int | None = None) -> str | None:
     """The process that has a part of one of these files locked for itself; None where the system names none.
+    besides: a process that is not meant.
 
     It opens none of the files: closing one drops all record locks that this process has on it (fcntl(2)).
     """
@@ -30,7 +31,7 @@ def writer_of(*paths: str) -> str | None:
         with open("/proc/locks", encoding="ascii") as locks:
             # As "1: POSIX  ADVISORY  WRITE 123 08:01:4711 120 120"; a process that waits has "->" before POSIX.
             for _, kind, _, mode, pid, file, *_ in map(str.split, locks):
-                if kind == "POSIX" and mode == "WRITE" and file in files and int(pid) > 0:
+                if kind == "POSIX" and mode == "WRITE" and file in files and int(pid) not in (0, -1, besides):
                     return process_text(int(pid))
     except (OSError, ValueError):
         pass

@@ -78,7 +78,7 @@ def _process_text(cluster: ClusterDescription, broker: int) -> str | None:
     if process is None:
         return None
     runs = f"its process {process.pid} runs: it is starting, or its session has ended and it has no new one yet"
-    return process.stopped_reason() or runs
+    return process.stopped_reason() or "; ".join(filter(None, [runs, process.locked_reason()]))
 
 
 class _Problem(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 
 from kcore.client.admin_client import Address, ClusterDescription, Node, PartitionDescription
 from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
-from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker
+from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker, starting_text
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import DEFAULT_BOOTSTRAP, add_timeout, admin_client, ids_text
 from kcore.tools.command_line import UsageError, addresses, broker_id
@@ -124,4 +124,6 @@ def _data_dir_of(process: BrokerProcess, name: str, port: int | None, timeout_s:
 
 def _serves(process: BrokerProcess) -> str:
     directories = ", ".join(process.data_dirs)
-    return f"it serves {directories}" if directories else "it may be no broker, or one of another user"
+    if not directories:
+        return "it may be no broker, or one of another user"
+    return f"it serves {directories} and {starting_text(process)}"

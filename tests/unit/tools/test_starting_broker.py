@@ -1,0 +1,93 @@
+"""A broker that waits in its start for the store's file, which another program has locked: what the commands say."""
+
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+import kcore
+from kcore.client import monitor
+from kcore.tools.main import main
+from tests.cluster_sessions import LONG_MS
+from tests.waiting import wait_until
+from tests.zookeeper_server import free_port
+
+#: `kcore serve`, whose start does not give up.
+SERVE = (
+    "import sys; from kcore.metadata.embedded_store import EmbeddedStore; from kcore.tools.main import main; "
+    "EmbeddedStore.__init__.__kwdefaults__['busy_timeout_ms'] = 3_600_000; sys.exit(main(['serve', *sys.argv[1:]]))"
+)
+
+
+@pytest.fixture(scope="module")
+def starting(tmp_path_factory):
+    """(what the commands say of its store, its process, its address, its directory, the bootstrap servers of another
+    broker, which serves)."""
+    directory = tmp_path_factory.mktemp("starting")
+    file, data_dir, port = directory / "cluster.db", directory / "1", free_port()
+    settings = {"store": f"sqlite:{file}", "zookeeper_session_timeout_ms": LONG_MS}
+    with kcore.Broker(directory / "0", broker_id=0, **settings) as other:
+        with kcore.Broker(data_dir, broker_id=1, **settings):  # its second start is the one that waits
+            created = ["topics", "create", "orders", "--assign", "0,1", "--bootstrap", other.bootstrap_servers]
+            assert main(created) == 0
+        lock = sqlite3.connect(file, isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        command = [sys.executable, "-c", SERVE, "--id", "1", "--port", str(port), "--store", settings["store"]]
+        log = directory / "log"
+        with open(log, "wb") as err:
+            process = subprocess.Popen([*command, "--data", str(data_dir)], stderr=err)
+        try:
+            wait_until(lambda: "is locked by process" in log.read_text(), log.read_text)
+            locked = f"its store {file} is locked by process {os.getpid()} ("
+            yield locked, process, f"127.0.0.1:{port}", str(data_dir), other.bootstrap_servers
+        finally:
+            process.kill()
+            process.wait()
+            lock.close()
+
+
+def test_a_command_that_has_its_address_says_what_is_locked_and_by_whom(starting, capsys):
+    locked, process, address, _, other = starting
+    assert main(["topics", "list", "--bootstrap", f"{address},{other}"]) == 0
+    expected = f"kcore: {address} does not answer: no answer within 1.5 s: its process {process.pid} runs, but {locked}"
+    assert capsys.readouterr().err.startswith(expected)
+
+
+def test_the_cluster_says_it_of_the_broker_that_is_not_alive_yet(starting, capsys):
+    locked, process, _, _, other = starting
+    assert main(["cluster", "--bootstrap", other]) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  broker 1 not alive: ")]
+    assert f"its process {process.pid} runs: it is starting, or" in line and locked in line
+
+
+def test_questions_about_itself_are_answered_with_what_is_locked(starting, capsys):
+    locked, process, address, data_dir, other = starting
+    by_id = ["--bootstrap", other, "--broker", "1"]
+    for words in (
+        ["metrics", "--data", data_dir],
+        ["metrics", "--bootstrap", address],
+        ["metrics", *by_id],
+        ["explain", "isr", "orders", "--data", data_dir],
+        ["explain", "fetch", "orders", *by_id],
+    ):
+        assert main(words) == 2
+        err = capsys.readouterr().err
+        assert f"may still be starting; {locked}" in err and f"process {process.pid}" in err
+
+
+def test_the_socket_that_a_killed_broker_left_is_no_reason_to_say_that_nobody_serves_the_directory(starting, capsys):
+    locked, process, address, data_dir, _ = starting
+    left = socket.socket(socket.AF_UNIX)
+    with monitor.socket_address(data_dir) as path:
+        left.bind(path)
+    left.close()
+    try:
+        for which in (["--data", data_dir], ["--bootstrap", address]):
+            assert main(["metrics", *which]) == 2
+            err = capsys.readouterr().err
+            assert f"(process {process.pid}) may still be starting; {locked}" in err
+    finally:
+        os.unlink(os.path.join(data_dir, monitor.FILE_NAME))
