@@ -34,6 +34,7 @@ from kcore.common.file import (
     unlink_if_there,
 )
 from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
@@ -439,7 +440,7 @@ def _remove_abandoned(data_dir: str, own: str) -> None:
         except FileNotFoundError:  # its load has just ended
             continue
         except OSError as error:
-            logger.warning("%s: cannot determine if a load still needs it: %s", path, error)
+            logger.warning("%s: cannot determine if a load still needs it: %s", path, plain_error(error))
             continue
         if idle_ms > _ABANDONED_AFTER_MS:
             logger.info("%s: removing the staging directory of a load that never ended", path)

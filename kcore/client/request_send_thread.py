@@ -9,6 +9,7 @@ from typing import Protocol
 from kcore.client.broker_channel import BrokerChannel, OnReply, Wait
 from kcore.common.failure_log import FailureLog
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.errors import KafkaError
 from kcore.protocol.schema import Message
@@ -68,9 +69,9 @@ class RequestSendThread(ShutdownableThread):
         try:
             reply = self._sender.send(step.request)
         except (OSError, KafkaError) as error:
-            now_ms, kind = self._time.hi_res_clock_ms(), type(step.request).__name__
-            if self.is_running and self._failures.is_logged(f"{kind}: {error}", now_ms):
-                logger.info("%s: %s is sent again until it is answered: %s", self.name, kind, error)
+            now_ms, kind, reason = self._time.hi_res_clock_ms(), type(step.request).__name__, plain_error(error)
+            if self.is_running and self._failures.is_logged(f"{kind}: {reason}", now_ms):
+                logger.info("%s: %s is sent again until it is answered: %s", self.name, kind, reason)
             with self._changed:
                 self._channel.on_failure(step, now_ms)
             return

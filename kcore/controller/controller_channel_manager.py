@@ -13,6 +13,7 @@ from typing import Protocol
 
 from kcore.client.broker_channel import BrokerChannel, OnReply
 from kcore.client.request_send_thread import RequestSendThread, Sender
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.controller.controller_context import LiveBroker
 from kcore.protocol.schema import Message
@@ -57,7 +58,7 @@ class ControllerChannelManager:
             try:
                 sender = self._make_sender(broker)
             except OSError as error:
-                logger.error("broker %d gets no requests of the controller: %s", broker.broker_id, error)
+                logger.error("broker %d gets no requests of the controller: %s", broker.broker_id, plain_error(error))
                 return
             thread = RequestSendThread(
                 f"kcore-controller-{self._controller_id}-to-{broker.broker_id}",

@@ -34,6 +34,7 @@ from kcore.common.file import (
     unlink_if_there,
     write_atomically,
 )
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log.clean_shutdown import remove_clean_shutdown, was_clean_shutdown, write_clean_shutdown
@@ -176,7 +177,7 @@ def remove_leftover(path: str) -> None:
     try:
         remove_tree(path)
     except OSError as error:  # the next broker tries again
-        logger.warning("%s: what a load has left could not be removed: %s", path, error)
+        logger.warning("%s: what a load has left could not be removed: %s", path, plain_error(error))
 
 
 def partition_of(name: str) -> TopicPartition:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 
 from kcore.common.file import remove_tree, rename, sync_path, unlink_if_there
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.errors import CorruptMessage, LogClosed
 from kcore.log.log_config import LogConfig
@@ -241,7 +242,7 @@ class LocalLog:
             for suffix in SEGMENT_SUFFIXES:
                 unlink_if_there(segment_file(self.directory, base_offset, suffix))
         except OSError as error:
-            logger.error("%s: half a segment is left at offset %d: %s", self._name, base_offset, error)
+            logger.error("%s: half a segment is left at offset %d: %s", self._name, base_offset, plain_error(error))
             return False
         return True
 
@@ -269,7 +270,7 @@ class LocalLog:
                 try:
                     unlink_if_there(path)
                 except OSError as error:
-                    logger.warning("%s: could not remove %s: %s", self._name, path, error)
+                    logger.warning("%s: could not remove %s: %s", self._name, path, plain_error(error))
 
     def txn_index_of(self, cleaned: LogSegment) -> TransactionIndex:
         """An empty transaction index for a segment of new_cleaned_segment()."""

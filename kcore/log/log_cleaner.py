@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from kcore.common.file import modified_ms
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import plain_error
 from kcore.common.throttler import Throttler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -471,7 +472,7 @@ class CleanerThread(ShutdownableThread):
                     "%s: the cleaning ended, and is not tried again for %d s: %s",
                     log.topic_partition,
                     delay_ms // 1000,
-                    error,
+                    plain_error(error),
                 )
             return False
         except Exception as error:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
+from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, LogCleaningAborted
@@ -164,7 +165,7 @@ class LogCleanerManager:
         except CorruptFile as error:
             logger.warning("its logs count as never cleaned: %s", error)
         except OSError as error:
-            logger.error("its logs count as never cleaned: %s: %s", checkpoint.path, error)
+            logger.error("its logs count as never cleaned: %s: %s", checkpoint.path, plain_error(error))
         return {}
 
     def update_checkpoints(
@@ -192,7 +193,7 @@ class LogCleanerManager:
             checkpoint.write(offsets)
         except OSError as error:
             # The old offsets stay valid; only more is cleaned again than necessary.
-            logger.error("%s could not be written: %s", checkpoint.path, error)
+            logger.error("%s could not be written: %s", checkpoint.path, plain_error(error))
 
     def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:
         """Lower the log's cleaner offset after a truncation to offset: later records are dirty."""
@@ -367,7 +368,10 @@ class LogCleanerManager:
     def _note_uncleanable(self, log: UnifiedLog, error: BaseException) -> None:
         self._uncleanable.add((log.parent_dir, log.topic_partition))
         logger.error(
-            "%s: it cannot be cleaned, and will not be until the next start: %s", log.directory, error, exc_info=error
+            "%s: it cannot be cleaned, and will not be until the next start: %s",
+            log.directory,
+            plain_error(error),
+            exc_info=error,
         )
 
     def put_off(self, log: UnifiedLog) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import make_directory
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.log import clean_shutdown
@@ -142,7 +143,7 @@ class LogDir:
             if error.errno not in DISK_FULL_ERRORS:
                 self.fail(error)
             else:
-                logger.error("%s: the boot id could not be written: %s", self.path, error)
+                logger.error("%s: the boot id could not be written: %s", self.path, plain_error(error))
 
     def read_checkpoints(self) -> CheckpointedOffsets:
         """A damaged file counts as empty, with a warning in the log.  Raises OSError."""
@@ -279,7 +280,7 @@ class LogDir:
             now_ms = self._time.hi_res_clock_ms()
             if now_ms >= self._next_disk_full_log_ms.get(checkpoint.path, 0):
                 self._next_disk_full_log_ms[checkpoint.path] = now_ms + _DISK_FULL_LOG_INTERVAL_MS
-                logger.error("%s: could not be written: %s", checkpoint.path, error)
+                logger.error("%s: could not be written: %s", checkpoint.path, plain_error(error))
             return False
         return True
 

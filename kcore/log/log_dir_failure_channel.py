@@ -14,6 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import plain_error
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class LogDirFailureChannel:
                 return False
             self._failures[log_dir] = error
             self._queue.put(log_dir)
-        logger.error("%s: the log directory goes offline: %s", log_dir, error)
+        logger.error("%s: the log directory goes offline: %s", log_dir, plain_error(error))
         return True
 
     def failure(self, log_dir: str) -> OSError | None:

@@ -16,6 +16,7 @@ from typing import Protocol
 from kcore.common import topic_names
 from kcore.common.executors import ExecutorFactory
 from kcore.common.file import exists, is_directory, list_directory
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log import clean_shutdown
@@ -202,7 +203,7 @@ class LogDirLoader:
     def note_not_loaded(self, parsed: PartitionDirectoryName, path: str, error: Exception) -> None:
         """The partition cannot be served; its offsets stay in the checkpoints."""
         if not parsed.mark:
-            self.not_loaded[parsed.topic_partition] = f"{path}: {error}"
+            self.not_loaded[parsed.topic_partition] = f"{path}: {plain_error(error)}"
             self.log_dir.keep_checkpointed(parsed.topic_partition, self._checkpointed)
         unexpected = None if isinstance(error, (KafkaError, OSError)) else error
-        logger.error("%s: not served, loading it failed: %s", path, error, exc_info=unexpected)
+        logger.error("%s: not served, loading it failed: %s", path, plain_error(error), exc_info=unexpected)

@@ -32,6 +32,7 @@ from kcore.common.file import (
 from kcore.common.futures import submit
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
@@ -290,7 +291,10 @@ class _LogLoader:
             if error.errno not in DISK_FULL_ERRORS:
                 raise
             logger.error(
-                "%s: records from %d on are lost, and no mark says so: %s", self.directory, first_offset, error
+                "%s: records from %d on are lost, and no mark says so: %s",
+                self.directory,
+                first_offset,
+                plain_error(error),
             )
 
     def _first_unflushed_gap(self) -> int | None:
@@ -556,7 +560,10 @@ class _LogLoader:
                     raise CorruptIndex(f"{segment.log_path}: the file ends inside a batch")
             except (CorruptIndex, FileNotFoundError) as error:
                 logger.warning(
-                    "%s: rebuilding the indexes of segment %d: %s", self.directory, segment.base_offset, error
+                    "%s: rebuilding the indexes of segment %d: %s",
+                    self.directory,
+                    segment.base_offset,
+                    plain_error(error),
                 )
                 suspects.append(segment)
         return suspects

@@ -405,7 +405,9 @@ class LogManager:
                 )
             except OSError as error:
                 log_dir.fail(error)
-                raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
+                raise KafkaStorageError(
+                    f"{topic_partition}: moving its log to {path} failed: {plain_error(error)}"
+                ) from error
             log.lost_records = current.lost_records
             self._logs.replace_current_with_future(log)
         on_replaced(log)
@@ -539,4 +541,4 @@ def _remove_quietly(path: str) -> None:
     try:
         remove_tree(path)
     except OSError as error:
-        logger.warning("%s: an empty directory is left: %s", path, error)
+        logger.warning("%s: an empty directory is left: %s", path, plain_error(error))

@@ -11,6 +11,7 @@ from random import Random
 
 from kcore.common.file import remove_tree, sync_path
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import LogCleaner
@@ -76,7 +77,7 @@ class LogRemoval:
             except OSError as error:
                 log_dir.fail(error)
                 failure = KafkaStorageError(
-                    f"{log_dir.path}: the deletion of {len(gone)} logs may not be on the disk: {error}"
+                    f"{log_dir.path}: the deletion of {len(gone)} logs may not be on the disk: {plain_error(error)}"
                 )
                 errors.update(dict.fromkeys(gone, failure))
                 continue
@@ -99,7 +100,7 @@ class LogRemoval:
                 remove_tree(path)
                 logger.info("deleted %s", path)
             except OSError as error:
-                logger.error("%s: deleting it failed, the next start tries again: %s", path, error)
+                logger.error("%s: deleting it failed, the next start tries again: %s", path, plain_error(error))
 
         if self._scheduler is None:
             delete()

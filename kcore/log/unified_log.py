@@ -20,6 +20,7 @@ from kcore.common.file import sync_path
 from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -977,7 +978,7 @@ class UnifiedLog(LogHotPath):
 
     def _check_open(self) -> None:
         if self._offline is not None:
-            raise KafkaStorageError(f"{self._source}: the log is offline after: {self._offline}")
+            raise KafkaStorageError(f"{self._source}: the log is offline after: {plain_error(self._offline)}")
         if self.is_closed:
             raise LogClosed(f"{self._source}: the log is closed")
 
@@ -999,10 +1000,10 @@ class UnifiedLog(LogHotPath):
         is_fatal: the operation may be half done, so a full disk takes the log offline as well.
         """
         disk_full_only = error.errno in DISK_FULL_ERRORS and not is_fatal
+        text = f"could not {what} the log in {self.directory}"
+        reason = plain_error(error)
         if not disk_full_only and self._offline is None:
-            logger.error(
-                "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
-            )
+            logger.error("%s: %s, it goes offline: %s", self._source, text, reason)
             self.mark_offline(error)
             if self._log_dir is not None:
                 self._log_dir.fail(error)
@@ -1010,6 +1011,6 @@ class UnifiedLog(LogHotPath):
             now_ms = self._time.milliseconds()
             if now_ms >= self._next_disk_full_log_ms:
                 self._next_disk_full_log_ms = now_ms + _DISK_FULL_LOG_INTERVAL_MS
-                logger.error("%s: could not %s the log in %s: %s", self._source, what, self.directory, error)
+                logger.error("%s: %s: %s", self._source, text, reason)
         failure = DiskFull if disk_full_only else KafkaStorageError
-        return failure(f"{self._source}: could not {what} the log in {self.directory}: {error}")
+        return failure(f"{self._source}: {text}: {reason}")

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from kcore.client.admin_client import AdminClient
 from kcore.client.blocking_sender import BlockingSender
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import (
@@ -272,7 +273,7 @@ class TopicMirror:
                 except UnsupportedVersion:  # a leader with older versions than expected: now the end point has them
                     reply = end_point.send(ListOffsetsRequest(questions))
             except (OSError, ApiError) as error:
-                logger.info("%s: broker %d does not say how far it is: %s", self._topic, leader_id, error)
+                logger.info("%s: broker %d does not say how far it is: %s", self._topic, leader_id, plain_error(error))
                 continue
             finally:
                 end_point.close()
@@ -304,7 +305,7 @@ class TopicMirror:
         except (OSError, ApiError) as error:
             if isinstance(error, ApiError) and not _passes(error):
                 raise
-            logger.info("%s: no metadata: %s", self._topic, error)
+            logger.info("%s: no metadata: %s", self._topic, plain_error(error))
             return []
         missing = [tp for tp in self._partitions if tp.partition not in metadata.leaders]
         if missing:

@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.network.authenticator import AuthenticatingHandler, identify_by_transport
 from kcore.network.channel_builder import ChannelBuilder, channel_builder_of
@@ -617,7 +618,9 @@ class SocketServer:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    logger.error("cannot accept a connection: %s; trying again in %d ms", error, ACCEPT_BACKOFF_MS)
+                    logger.error(
+                        "cannot accept a connection: %s; trying again in %d ms", plain_error(error), ACCEPT_BACKOFF_MS
+                    )
                     first.pause_accept(ACCEPT_BACKOFF_MS)
                     return
                 continue  # that one was gone before it was taken

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaStorageError, LogClosed, NegativeReadSize, UnknownServerError
 
@@ -19,5 +20,5 @@ def api_error(error: Exception, operation: str, topic_partition: TopicPartition)
         return UnknownServerError(f"{topic_partition}: {error}")
     logger.error("%s: %s failed", topic_partition, operation, exc_info=error)
     if isinstance(error, (OSError, LogClosed)):
-        return KafkaStorageError(f"{topic_partition}: {error}")
+        return KafkaStorageError(f"{topic_partition}: {plain_error(error)}")
     return UnknownServerError(f"{topic_partition}: {error!r}")

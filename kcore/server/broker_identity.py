@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kcore.common.file import is_directory, is_file, list_directory, make_directory
 from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.common.text import plain_error
 from kcore.errors import InconsistentClusterId, InvalidConfig
 from kcore.log import meta_properties
 from kcore.log.directory_lock import DirectoryLock
@@ -56,7 +57,7 @@ def working_dirs(data_dirs: Iterable[str], *, is_member: bool) -> list[str]:
         except OSError as error:
             if not working:
                 raise
-            logger.error("%s: the data directory cannot be had: %s", path, error)
+            logger.error("%s: the data directory cannot be had: %s", path, plain_error(error))
         else:
             working.append(path)
     return working
@@ -154,7 +155,7 @@ def write_identity(
             if is_member and (properties is None or not properties.is_member):
                 meta_properties.mark_as_member(path)
         except OSError as error:
-            logger.error("%s: the next start will not know whose directory it is: %s", path, error)
+            logger.error("%s: the next start will not know whose directory it is: %s", path, plain_error(error))
 
 
 def _decoded(data: bytes) -> str:

@@ -14,6 +14,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any
 from uuid import UUID
 
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import ClusterAuthorizationFailed, InvalidConfig, KafkaError, RequestTimedOut
 from kcore.metadata import znodes
@@ -258,7 +259,7 @@ class Cluster:
                 self._reader().ping(STOP_PING_MS)
             return self.controller()
         except (KafkaError, OSError) as error:  # then no controller can elect anybody either
-            logger.warning("the cluster stops without its metadata store: %s", error)
+            logger.warning("the cluster stops without its metadata store: %s", plain_error(error))
             return None
 
     def _forget(self, number: int) -> tuple[Broker, MetadataStore]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.client.monitor import FILE_NAME, MAX_QUESTION_BYTES, socket_address
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.text import plain_error
 from kcore.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class MonitorSocket(ShutdownableThread):
         try:
             connection, _ = self._listener.accept()
         except OSError as error:
-            logger.warning("%s: %s", self._path, error)
+            logger.warning("%s: %s", self._path, plain_error(error))
             self.pause(100)  # no descriptor is left, perhaps
             return
         with connection:
@@ -73,7 +74,7 @@ class MonitorSocket(ShutdownableThread):
             try:
                 connection.sendall(self._answer(_first_line(connection)))
             except OSError as error:
-                logger.info("%s: a client went away: %s", self._path, error)
+                logger.info("%s: a client went away: %s", self._path, plain_error(error))
 
     def _answer(self, line: bytes) -> bytes:
         try:
@@ -150,7 +151,9 @@ def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Seque
     try:
         monitor.bind()
     except OSError as error:
-        logger.warning("%s: `kcore metrics` and `kcore explain` cannot ask this broker: %s", data_dir, error)
+        logger.warning(
+            "%s: `kcore metrics` and `kcore explain` cannot ask this broker: %s", data_dir, plain_error(error)
+        )
         return
     monitor.start()
     parts.callback(monitor.shutdown)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import resource
 
+from kcore.common.text import plain_error
+
 logger = logging.getLogger(__name__)
 
 
@@ -15,4 +17,4 @@ def raise_open_files_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError) as error:  # macOS: no more than kern.maxfilesperproc
-            logger.info("the limit of open files stays at %d: %s", soft, error)
+            logger.info("the limit of open files stays at %d: %s", soft, plain_error(error))

@@ -457,9 +457,10 @@ class FetcherState:
         self._in_flight = None
         if isinstance(error, OSError):
             # A broker that is down fails every back-off.
-            level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
-            self._last_failure = str(error)
-            logger.log(level, "a request to %s failed: %s", self._leader, error)
+            reason = plain_error(error)
+            level = logging.DEBUG if reason == self._last_failure else logging.INFO
+            self._last_failure = reason
+            logger.log(level, "a request to %s failed: %s", self._leader, reason)
         elif self._refused_requests.is_logged(str(error), now_ms):
             logger.warning("a request to %s failed: %s", self._leader, error)
         concerned = list(self._states if isinstance(request, FetchRequest) else request.partitions)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
@@ -74,7 +75,7 @@ class ReplicaAlterLogDirsManager:
                     self._alter(tp, path)
                     results[tp] = None
                 except (KafkaError, OSError) as error:
-                    logger.warning("%s: its log does not move to %s: %s", tp, path, error)
+                    logger.warning("%s: its log does not move to %s: %s", tp, path, plain_error(error))
                     results[tp] = api_error(error, "move", tp)
         return results
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from kcore.common.text import counted, some_of
+from kcore.common.text import counted, plain_error, some_of
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import KafkaError
 from kcore.metadata.metadata_cache import MetadataSnapshot
@@ -108,6 +108,6 @@ class OfflineReplicas:
             try:
                 replica.open_log()
             except (KafkaError, OSError) as error:
-                logger.debug("%s is still offline: %s", topic_partition, error)
+                logger.debug("%s is still offline: %s", topic_partition, plain_error(error))
                 return False
             return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 
 from kcore.common.progress import Progress, phase
-from kcore.common.text import json_line
+from kcore.common.text import json_line, plain_error
 from kcore.errors import CorruptFile, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, partitions_under
@@ -241,7 +241,7 @@ def _reindex_partitions(mode: str, index_interval_bytes: int, directories: list[
         try:
             files = examine_index_files(directory, index_interval_bytes=index_interval_bytes)
         except (CorruptFile, OSError) as error:
-            refused = IndexFile(directory, "damaged", problem=str(error))
+            refused = IndexFile(directory, "damaged", problem=plain_error(error))
             rows.append(_reindexed(directory, refused, "refused"))
             continue
         for file in files:
@@ -335,7 +335,7 @@ def _diff_pairs(gaps_are_cleaning: bool, pairs: list[tuple[str | None, str | Non
         try:
             diff_of_replicas = compare(a, b, gaps_are_cleaning=gaps_are_cleaning)
         except (OSError, KafkaError) as error:
-            row["damage"] = [str(error)]
+            row["damage"] = [plain_error(error)]
             continue
         divergence = diff_of_replicas.divergence
         row |= {

@@ -21,6 +21,7 @@ from kcore.bulk.bulk_commit import commit_load, discard_load, staging_directory
 from kcore.bulk.bulk_load import SegmentWriter, check_not_in_use
 from kcore.bulk.staged_log import StagedLog
 from kcore.common.file import is_directory, make_directory
+from kcore.common.text import plain_error
 from kcore.log.partition_counts import partition_counts
 from kcore.spark.catalog import is_partition_directory
 from kcore.spark.options import OptionError
@@ -57,7 +58,9 @@ class _Files:
         try:
             make_directory(self.data_dir)
         except OSError as error:
-            raise OptionError(f"option path: the directory {self.data_dir} cannot be made: {error}") from None
+            raise OptionError(
+                f"option path: the directory {self.data_dir} cannot be made: {plain_error(error)}"
+            ) from None
         if not is_directory(self.data_dir):
             raise OptionError(f"option path: {self.data_dir} is no directory")
         if is_partition_directory(self.data_dir):

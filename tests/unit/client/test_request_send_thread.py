@@ -1,5 +1,6 @@
 """The thread that sends the requests of a channel."""
 
+import errno
 import threading
 
 from kcore.client.broker_channel import RETRY_BACKOFF_MS, BrokerChannel
@@ -25,7 +26,7 @@ def test_a_dead_broker_costs_a_few_lines_of_the_log_and_is_tried_as_often_as_eve
             attempts_ms.append(clock.hi_res_clock_ms())
             clock.sleep(RETRY_BACKOFF_MS)
             if len(attempts_ms) <= 100:
-                raise ConnectionRefusedError("refused")
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "h:9092: Connection refused")
             return UpdateMetadataResponse()
 
         def close(self):
@@ -44,4 +45,4 @@ def test_a_dead_broker_costs_a_few_lines_of_the_log_and_is_tried_as_often_as_eve
     thread.shutdown()
     assert attempts_ms == [attempts_ms[0] + number * RETRY_BACKOFF_MS for number in range(101)]
     lines = [line for line in caplog.messages if "sent again" in line]
-    assert lines == ["to-2: UpdateMetadataRequest is sent again until it is answered: refused"] * 4
+    assert lines == ["to-2: UpdateMetadataRequest is sent again until it is answered: h:9092: Connection refused"] * 4

@@ -28,6 +28,12 @@ def test_a_directory_fails_once_with_its_first_error_and_is_taken_once():
     assert channel.failure("/x") is BROKEN, "it is offline for good"
 
 
+def test_a_directory_that_goes_offline_is_logged_with_the_reason_and_the_file(caplog):
+    error = OSError(errno.EIO, "Input/output error", "/x/log-start-offset-checkpoint")
+    LogDirFailureChannel().maybe_add_offline_log_dir("/x", error)
+    assert caplog.messages == ["/x: the log directory goes offline: /x/log-start-offset-checkpoint: Input/output error"]
+
+
 def test_the_handler_deals_with_each_directory_on_its_own_thread_though_one_of_them_raises(caplog):
     channel = LogDirFailureChannel()
     handled, done = [], threading.Event()

@@ -480,12 +480,34 @@ def test_LOG_29_a_full_disk_where_an_empty_segment_is_rolled_fails_the_roll_and_
     log.roll(7)
     log.active_segment.resize_indexes(0)
     file.fail_next("ftruncate", errno.ENOSPC, under=str(logs.directory))
-    with pytest.raises(KafkaStorageError, match=r"No space left.*index"):
+    with pytest.raises(KafkaStorageError, match=r"index: No space left"):
         log.roll(7)
     file.clear_faults()
     assert not log.is_offline and (logs.directory / f"{7:020d}.log").exists()
     assert logs.open(clean=False).log_end_offset == 7
     assert log.roll(7).base_offset == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "reason", "is_offline"),
+    [(errno.ENOSPC, "No space left on device", False), (errno.EIO, "Input/output error", True)],
+)
+def test_a_disk_that_is_full_or_fails_is_named_by_its_reason_and_without_a_number(
+    tmp_path, caplog, number, reason, is_offline
+):
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    file.fail_next("pwrite", number, under=str(logs.directory))
+    with pytest.raises(KafkaStorageError, match=reason) as raised:
+        log.append_as_leader(batch())
+    file.clear_faults()
+    assert log.is_offline == is_offline
+    said = [str(raised.value), caplog.text]
+    if is_offline:
+        with pytest.raises(KafkaStorageError, match="the log is offline after: ") as later:
+            log.append_as_leader(batch())
+        said.append(str(later.value))
+    assert all(reason in text and "Errno" not in text for text in said), said
 
 
 def test_LOG_29_where_half_a_segment_cannot_be_removed_the_log_goes_offline(tmp_path):
