@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kcore.common import time
+from kcore.testing.waits import WaitTimedOut
 
-__all__ = ["MockTime"]
+__all__ = ["MockTime", "WaitTimedOut"]
 
 
 class MockTime(time.MockTime):

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from kcore.coordinator.group.group_metadata import GroupMetadata
 from kcore.errors import KafkaError
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.server.broker import Broker
+from kcore.server.in_process_client import ConsumerRecord
+from kcore.testing.running_brokers import RunningBrokers
+from kcore.testing.topic_reader import TopicReader
+from kcore.testing.waits import Wait, WaitTimedOut
 
 __all__ = ["KafkaFixture", "WaitTimedOut"]
-
-#: Of a wait, between two looks at the broker.
-PAUSE_S = 0.003
-
-
-class WaitTimedOut(AssertionError):
-    """What a test waited for did not happen in time.  The message says what there was at the end."""
 
 
 class KafkaFixture:
@@ -26,6 +21,7 @@ class KafkaFixture:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self._brokers = RunningBrokers(lambda: {broker.broker_id: broker})
 
     @property
     def bootstrap_servers(self) -> str:
@@ -52,33 +48,27 @@ class KafkaFixture:
         wanted = f"group {group_id} to be {state}" + ("" if partitions is None else f" with {partitions} partitions")
 
         def reached() -> bool:
-            group = self.broker.group_coordinator.manager.get_group(group_id)
+            group = self._brokers.group(group_id)
             if group is None:
                 return False
             with group:
                 assigned = partitions is None or _assigned_partitions(group) == partitions
                 return group.state.value == state and not group.pending_sync_members and assigned
 
-        _wait(reached, wanted, lambda: self._describe_group(group_id), timeout)
+        Wait(reached, wanted, lambda: self._describe_group(group_id)).run(timeout)
 
-    def wait_for_records(self, topic: str, count: int, timeout: float = 30) -> None:
-        """Wait until a consumer can read `count` records of the topic, which must exist.
+    def wait_for_records(self, topic: str, count: int, timeout: float = 30) -> list[ConsumerRecord]:
+        """Wait until a consumer can read `count` records of the topic, which must exist, and return them.
 
-        Raises WaitTimedOut with their number after `timeout` seconds.
+        Each record is read once, and no more than `count`.  Raises WaitTimedOut with their number after `timeout`
+        seconds.
         """
-
-        def readable() -> int:
-            return sum(1 for _ in self.broker.consume(topic))
-
-        _wait(
-            lambda: readable() >= count,
-            f"{count} records in {topic}",
-            lambda: f"it has {readable()}",
-            timeout,
-        )
+        reader = TopicReader(self._brokers, topic, count)
+        Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}").run(timeout)
+        return reader.records
 
     def _describe_group(self, group_id: str) -> str:
-        group = self.broker.group_coordinator.manager.get_group(group_id)
+        group = self._brokers.group(group_id)
         if group is None:
             return "there is no such group"
         with group:
@@ -87,14 +77,6 @@ class KafkaFixture:
                 f"{_assigned_partitions(group)} partitions assigned, "
                 f"waiting for SyncGroup of {sorted(group.pending_sync_members)}"
             )
-
-
-def _wait(reached: Callable[[], bool], wanted: str, now: Callable[[], str], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while not reached():
-        if time.monotonic() >= deadline:
-            raise WaitTimedOut(f"waited {timeout:g} s for {wanted}: {now()}")
-        time.sleep(PAUSE_S)
 
 
 def _assigned_partitions(group: GroupMetadata) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from kcore.testing.kafka_marker import kafka_marker
 
 if TYPE_CHECKING:
     from kcore.testing.kafka_fixture import KafkaFixture
@@ -25,15 +27,8 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaFixture]:
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
 
-    marker = request.node.get_closest_marker("kafka")
-    topics, config = _arguments(**marker.kwargs) if marker else ({}, {})
-    with Broker(**config) as broker:
-        for name, partitions in topics.items():
+    marker = kafka_marker(request.node)
+    with Broker(**marker.config) as broker:
+        for name, partitions in marker.topics.items():
             broker.create_topic(name, partitions)
         yield KafkaFixture(broker)
-
-
-def _arguments(
-    topics: dict[str, int] | None = None, config: dict[str, Any] | None = None
-) -> tuple[dict[str, int], dict[str, Any]]:
-    return topics or {}, config or {}

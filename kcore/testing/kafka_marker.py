@@ -1,0 +1,40 @@
+"""The marker `kafka` of a test: which topics and settings its broker gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+
+class KafkaMarker(NamedTuple):
+    """topics: name -> number of partitions.  config: settings of the broker."""
+
+    topics: Mapping[str, int]
+    config: Mapping[str, Any]
+
+
+def kafka_marker(node: pytest.Item) -> KafkaMarker:
+    """Of the test, its class or its module, the nearest one; the defaults without one.
+
+    Arguments that it does not take fail the test, with a message that names it.
+    """
+    marker = node.get_closest_marker("kafka")
+    if marker is None:
+        return _arguments()
+    try:
+        return _arguments(*marker.args, **marker.kwargs)
+    except (TypeError, ValueError) as error:
+        reason = str(error).replace("_arguments()", "it")
+        pytest.fail(f"{node.nodeid}: the marker kafka is wrong: {reason}", pytrace=False)
+
+
+def _arguments(topics: Mapping[str, int] | None = None, config: Mapping[str, Any] | None = None) -> KafkaMarker:
+    for argument, value in (("topics", topics), ("config", config)):
+        if value is not None and not isinstance(value, Mapping):
+            raise TypeError(f"{argument} must be a dict, not {value!r}")
+    for name, partitions in (topics or {}).items():
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+            raise ValueError(f"topics must have a number of partitions for each name, not {name!r}: {partitions!r}")
+    return KafkaMarker(topics or {}, config or {})
