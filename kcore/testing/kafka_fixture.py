@@ -1,4 +1,4 @@
-"""The object that the fixture `kafka` returns: a broker, the settings of clients for it, and waits."""
+"""What the fixtures return: brokers, the settings of clients for them, and waits."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from kcore.coordinator.group.group_metadata import GroupMetadata
 from kcore.errors import KafkaError
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.server.broker import Broker
+from kcore.server.cluster import Cluster
 from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
 
-__all__ = ["KafkaFixture", "WaitTimedOut"]
+__all__ = ["KafkaClusterFixture", "KafkaFixture", "WaitTimedOut"]
 
 
-class KafkaFixture:
-    """A running broker in a test.  Thread-safe; whoever made the broker stops it."""
+class KafkaTestSupport:
+    """What a test has of one broker and of several.  Thread-safe."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self._brokers = RunningBrokers(lambda: {broker.broker_id: broker})
+    def __init__(self, brokers: RunningBrokers) -> None:
+        self._brokers = brokers
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port, which FastStream takes as it is."""
-        return self.broker.bootstrap_servers
+        """host:port of each broker, separated by commas; FastStream takes it as it is."""
+        raise NotImplementedError
+
+    # -- clients ----------------------------------------------------------------------------------------
 
     def confluent(self, **settings: Any) -> dict[str, Any]:
         """Settings for a producer or an admin client of confluent-kafka; `settings` with _ for each dot are added."""
@@ -37,6 +39,18 @@ class KafkaFixture:
         """Settings for a consumer of confluent-kafka that reads from the first record."""
         defaults = {"group_id": group_id, "auto_offset_reset": "earliest", "topic_metadata_refresh_interval_ms": 500}
         return self.confluent(**defaults | settings)
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    def clear_topic(self, topic: str) -> None:
+        """Delete its records.  Offsets go on: the next record has the offset that it would have had.
+
+        Raises UnknownTopicOrPartition, PolicyViolation for a topic that only compacts, LeaderNotAvailable,
+        RequestTimedOut.
+        """
+        self._brokers.clear(topic)
+
+    # -- waits ------------------------------------------------------------------------------------------
 
     def wait_for_group(
         self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
@@ -77,6 +91,30 @@ class KafkaFixture:
                 f"{_assigned_partitions(group)} partitions assigned, "
                 f"waiting for SyncGroup of {sorted(group.pending_sync_members)}"
             )
+
+
+class KafkaFixture(KafkaTestSupport):
+    """A running broker in a test; whoever made the broker stops it."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(RunningBrokers(lambda: {broker.broker_id: broker}))
+        self.broker = broker
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+
+class KafkaClusterFixture(KafkaTestSupport):
+    """A running cluster in a test; whoever made the cluster stops it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(RunningBrokers(lambda: cluster.brokers))
+        self.cluster = cluster
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
 
 
 def _assigned_partitions(group: GroupMetadata) -> int:

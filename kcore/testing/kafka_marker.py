@@ -9,32 +9,49 @@ import pytest
 
 
 class KafkaMarker(NamedTuple):
-    """topics: name -> number of partitions.  config: settings of the broker."""
+    """topics: name -> number of partitions.  config: settings of the brokers.  brokers: how many a cluster has."""
 
     topics: Mapping[str, int]
     config: Mapping[str, Any]
+    brokers: int | None
 
 
-def kafka_marker(node: pytest.Item) -> KafkaMarker:
+def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
     """Of the test, its class or its module, the nearest one; the defaults without one.
 
-    Arguments that it does not take fail the test, with a message that names it.
+    Arguments that it does not take, or not with this fixture, fail the test, with a message that names it.
     """
     marker = node.get_closest_marker("kafka")
     if marker is None:
         return _arguments()
     try:
-        return _arguments(*marker.args, **marker.kwargs)
+        arguments = _arguments(*marker.args, **marker.kwargs)
+        _check_fixture(arguments, fixture)
+        return arguments
     except (TypeError, ValueError) as error:
         reason = str(error).replace("_arguments()", "it")
         pytest.fail(f"{node.nodeid}: the marker kafka is wrong: {reason}", pytrace=False)
 
 
-def _arguments(topics: Mapping[str, int] | None = None, config: Mapping[str, Any] | None = None) -> KafkaMarker:
+def _check_fixture(arguments: KafkaMarker, fixture: str) -> None:
+    if arguments.brokers is not None and fixture != "kafka_cluster":
+        raise ValueError(f"brokers is for the fixture kafka_cluster, not for {fixture}")
+    if arguments.config and fixture == "kafka_session":
+        raise ValueError(
+            "config is not for kafka_session, whose broker other tests use too: override the fixture "
+            "kafka_session_config"
+        )
+
+
+def _arguments(
+    topics: Mapping[str, int] | None = None, config: Mapping[str, Any] | None = None, brokers: int | None = None
+) -> KafkaMarker:
     for argument, value in (("topics", topics), ("config", config)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{argument} must be a dict, not {value!r}")
     for name, partitions in (topics or {}).items():
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise ValueError(f"topics must have a number of partitions for each name, not {name!r}: {partitions!r}")
-    return KafkaMarker(topics or {}, config or {})
+    if brokers is not None and (isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1):
+        raise ValueError(f"brokers must be a number of brokers, not {brokers!r}")
+    return KafkaMarker(topics or {}, config or {}, brokers)

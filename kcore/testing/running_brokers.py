@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.errors import UnknownTopicOrPartition
+from kcore.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from kcore.metadata.metadata_cache import MetadataCache, PartitionInfo
 from kcore.server.broker import Broker
 
+#: In DeleteRecords the offset that stands for it.
+_HIGH_WATERMARK = -1
+#: How long a clear() waits for the followers' logs to start there too.
+_CLEAR_MS = 30_000
+
 
 class RunningBrokers:
-    """running(): the brokers that run now, by id; one at least.  Thread-safe, as the brokers are."""
+    """running(): the brokers that run now, by id.  Thread-safe, as the brokers are."""
 
     def __init__(self, running: Callable[[], Mapping[int, Broker]]) -> None:
         self.running = running
 
     @property
     def metadata(self) -> MetadataCache:
-        """As one of the brokers has them."""
-        return next(iter(self.running().values())).metadata_cache
+        """As one of the brokers has them.  Raises RuntimeError when none runs."""
+        for broker in self.running().values():
+            return broker.metadata_cache
+        raise RuntimeError("no broker runs")
 
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
         """Raises UnknownTopicOrPartition."""
@@ -46,3 +56,22 @@ class RunningBrokers:
     def group(self, group_id: str) -> GroupMetadata | None:
         groups = (broker.group_coordinator.manager.get_group(group_id) for broker in self.running().values())
         return next((group for group in groups if group is not None), None)
+
+    def clear(self, topic: str) -> None:
+        """Delete the records of a topic that consumers can read: its partitions start at their high watermarks.
+
+        Raises UnknownTopicOrPartition, PolicyViolation for a topic that only compacts, LeaderNotAvailable,
+        RequestTimedOut.
+        """
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for number, state in self.partitions(topic).items():
+            by_leader.setdefault(state.leader, []).append(TopicPartition(topic, number))
+        for broker_id, led in by_leader.items():
+            leader = self.running().get(broker_id)
+            if leader is None:
+                raise LeaderNotAvailable(f"{led[0]}: no running broker leads it")
+            answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            leader.replica_manager.delete_records(dict.fromkeys(led, _HIGH_WATERMARK), answers.put, _CLEAR_MS)
+            for result in answers.get().values():
+                if result.error is not None:
+                    raise result.error

@@ -34,6 +34,9 @@ class TopicReader:
                     self._read_partition(leader, partition)
                 except _PASSING:
                     continue
+                except RuntimeError:
+                    if not leader.has_stopped:
+                        raise
         return len(self.records) >= self._limit
 
     def _read_partition(self, leader: Broker, partition: int) -> None:

@@ -4,6 +4,7 @@ import confluent_kafka
 import pytest
 
 import kcore
+from kcore.errors import PolicyViolation, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
 from tests.pages import python_examples
 
@@ -49,10 +50,12 @@ def test_the_marker_takes_topics_and_settings_by_position(pytester):
     ("arguments", "reason"),
     [
         ("topic={'orders': 3}", "*it got an unexpected keyword argument 'topic'*"),
-        ("{}, {}, 3", "*it takes from 0 to 2 positional arguments but 3 were given*"),
+        ("{}, {}, 3, 4", "*it takes from 0 to 3 positional arguments but 4 were given*"),
         ("['orders']", "*topics must be a dict, not ['orders']*"),
         ("{'orders': '3'}", "*topics must have a number of partitions for each name, not 'orders': '3'*"),
         ("config=3", "*config must be a dict, not 3*"),
+        ("brokers=3", "*brokers is for the fixture kafka_cluster, not for kafka"),
+        ("brokers=0", "*brokers must be a number of brokers, not 0*"),
     ],
 )
 def test_a_marker_with_wrong_arguments_is_an_error_that_names_the_test(pytester, arguments, reason):
@@ -79,6 +82,114 @@ def test_a_test_without_the_fixture_may_have_a_marker_kafka_of_its_own(pytester)
             pass
     """)
     run_pytest(pytester, "-m", "kafka").assert_outcomes(passed=1)
+
+
+def test_the_tests_of_a_session_share_a_broker_and_see_no_records_topics_and_groups_of_each_other(pytester):
+    pytester.makepyfile("""
+        import confluent_kafka
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_session_config():
+            return {"num.partitions": 2}
+
+        @pytest.fixture(scope="session")
+        def shop(kafka_session):
+            kafka_session.broker.create_topic("prices", 2)
+            kafka_session.broker.create_topic("stock", cleanup_policy="compact", min_insync_replicas=1)
+            kafka_session.broker.produce("prices", "1", partition=0)
+            return kafka_session.broker
+
+        @pytest.fixture
+        def order(kafka_session):
+            kafka_session.broker.produce("orders", "a book", partition=1)
+
+        @pytest.mark.kafka({"orders": 3})
+        @pytest.mark.parametrize("run", range(3))
+        def test_orders(shop, kafka_session, order, run):
+            broker = kafka_session.broker
+            assert shop is broker
+            topics = {topic.name for topic in broker.metadata_cache.topics() if topic.name[0] != "_"}
+            assert topics == {"orders", "prices", "stock"}
+            assert broker.group_coordinator.manager.groups() == []
+            for topic, count in (("orders", 1), ("prices", run == 0), ("stock", 0)):
+                assert len(list(broker.consume(topic))) == count
+            with confluent_kafka.Consumer(kafka_session.confluent_consumer("shop")) as consumer:
+                consumer.subscribe(["orders"])
+                message = consumer.poll(30)
+                assert (message.partition(), message.offset()) == (1, 0)
+                consumer.commit(message, asynchronous=False)
+            broker.produce("prices", "2", partition=1)
+            broker.produce("stock", "2", key="a")
+            broker.produce("made-by-itself", "3")
+            assert len(broker.metadata_cache.topic("made-by-itself").partitions) == 2
+            assert broker.admin_manager.topic_config("stock")["cleanup.policy"] == "compact"
+    """)
+    run_pytest(pytester).assert_outcomes(passed=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("config={'num.partitions': 3}", "*: config is not for kafka_session*"),
+        ("{'prices': 3}", "*topic prices of the marker is to have 3 partitions, but was there before*"),
+    ],
+)
+def test_what_a_test_cannot_have_of_a_shared_broker_is_an_error(pytester, arguments, reason):
+    pytester.makepyfile(
+        test_shop=f"""
+        import pytest
+
+        @pytest.fixture(scope="session", autouse=True)
+        def prices(kafka_session):
+            kafka_session.broker.create_topic("prices", 2)
+
+        @pytest.mark.kafka({arguments})
+        def test_orders(kafka_session):
+            pass
+    """
+    )
+    result = run_pytest(pytester)
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([reason])
+
+
+def test_a_cluster_has_the_brokers_topics_and_settings_of_the_marker(pytester):
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.kafka({"orders": 3}, brokers=2, config={"num.partitions": 5})
+        def test_orders(kafka_cluster):
+            cluster = kafka_cluster.cluster
+            assert sorted(cluster.brokers) == [0, 1]
+            assert [cluster.isr("orders", number) for number in range(3)] == [[0, 1]] * 3
+            for number in range(3):
+                cluster.brokers[cluster.leader("orders", number)].produce("orders", "a book", partition=number)
+            assert len(kafka_cluster.wait_for_records("orders", 3)) == 3
+            kafka_cluster.clear_topic("orders")
+            for number in range(3):
+                leader = cluster.brokers[cluster.leader("orders", number)]
+                assert list(leader.consume("orders", number)) == []
+                assert leader.produce("orders", "a pen", partition=number).offset == 1
+            cluster.create_topic("prices", -1)
+            assert len(cluster.brokers[0].metadata_cache.topic("prices").partitions) == 5
+    """)
+    run_pytest(pytester).assert_outcomes(passed=1)
+
+
+def test_a_topic_is_cleared():
+    with kcore.Broker() as broker:
+        broker.create_topic("orders", 2)
+        broker.create_topic("stock", cleanup_policy="compact")
+        kafka = KafkaFixture(broker)
+        broker.produce("orders", "a book", partition=1)
+        kafka.clear_topic("orders")
+        assert list(broker.consume("orders")) == []
+        assert broker.produce("orders", "a pen", partition=1).offset == 1
+        with pytest.raises(PolicyViolation, match="stock-0"):
+            kafka.clear_topic("stock")
+        with pytest.raises(UnknownTopicOrPartition, match="prices"):
+            kafka.clear_topic("prices")
 
 
 def test_a_wait_for_a_group_ends_when_its_member_has_the_partitions():
@@ -133,4 +244,4 @@ def test_a_wait_for_records_reads_each_record_once_and_no_more_than_it_waits_for
 
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=2)
+    run_pytest(pytester).assert_outcomes(passed=5)
