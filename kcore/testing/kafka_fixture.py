@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kcore.coordinator.group.group_metadata import GroupMetadata
 from kcore.errors import KafkaError
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.server.broker import Broker
 from kcore.server.cluster import Cluster
 from kcore.server.in_process_client import ConsumerRecord
+from kcore.testing.client_settings import ClientSettings
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
@@ -17,28 +16,11 @@ from kcore.testing.waits import Wait, WaitTimedOut
 __all__ = ["KafkaClusterFixture", "KafkaFixture", "WaitTimedOut"]
 
 
-class KafkaTestSupport:
+class KafkaTestSupport(ClientSettings):
     """What a test has of one broker and of several.  Thread-safe."""
 
     def __init__(self, brokers: RunningBrokers) -> None:
         self._brokers = brokers
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """host:port of each broker, separated by commas; FastStream takes it as it is."""
-        raise NotImplementedError
-
-    # -- clients ----------------------------------------------------------------------------------------
-
-    def confluent(self, **settings: Any) -> dict[str, Any]:
-        """Settings for a producer or an admin client of confluent-kafka; `settings` with _ for each dot are added."""
-        added = {key.replace("_", "."): value for key, value in settings.items()}
-        return {"bootstrap.servers": self.bootstrap_servers, "reconnect.backoff.ms": 10} | added
-
-    def confluent_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
-        """Settings for a consumer of confluent-kafka that reads from the first record."""
-        defaults = {"group_id": group_id, "auto_offset_reset": "earliest", "topic_metadata_refresh_interval_ms": 500}
-        return self.confluent(**defaults | settings)
 
     # -- topics -----------------------------------------------------------------------------------------
 

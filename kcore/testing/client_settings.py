@@ -1,0 +1,56 @@
+"""Settings of client libraries for the brokers of a test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: A client that has lost a broker, or asks for a leader that is not there yet, tries again after so long.
+_BACKOFF_MS = 10
+#: A consumer sees topics and partitions that are made after its subscription within so long.
+_METADATA_MS = 500
+#: A consumer learns of a rebalance with its next heartbeat.
+_HEARTBEAT_MS = 300
+
+
+class ClientSettings:
+    """Each method returns a new dict; its keyword arguments are further settings, and replace the defaults.
+
+    Consumers read from the first record.
+    """
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of each broker, separated by commas; FastStream takes it as it is."""
+        raise NotImplementedError
+
+    def confluent(self, **settings: Any) -> dict[str, Any]:
+        """For a producer or an admin client of confluent-kafka; in names of `settings` _ stands for each dot."""
+        defaults = {"bootstrap_servers": self.bootstrap_servers, "reconnect_backoff_ms": _BACKOFF_MS}
+        return {key.replace("_", "."): value for key, value in (defaults | settings).items()}
+
+    def confluent_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
+        """For a consumer of confluent-kafka."""
+        defaults = {"topic_metadata_refresh_interval_ms": _METADATA_MS}
+        return self.confluent(**_consumer(group_id) | defaults | settings)
+
+    def aiokafka(self, **settings: Any) -> dict[str, Any]:
+        """For AIOKafkaProducer(**...) or AIOKafkaAdminClient(**...)."""
+        return {"bootstrap_servers": self.bootstrap_servers, "retry_backoff_ms": _BACKOFF_MS} | settings
+
+    def aiokafka_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
+        """For AIOKafkaConsumer("topic", **...)."""
+        return self.aiokafka(**_consumer(group_id) | {"metadata_max_age_ms": _METADATA_MS} | settings)
+
+    def kafka_python(self, **settings: Any) -> dict[str, Any]:
+        """For KafkaProducer(**...) or KafkaAdminClient(**...) of kafka-python."""
+        backoff = {"reconnect_backoff_ms": _BACKOFF_MS, "retry_backoff_ms": _BACKOFF_MS}
+        return {"bootstrap_servers": self.bootstrap_servers} | backoff | settings
+
+    def kafka_python_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
+        """For KafkaConsumer("topic", **...) of kafka-python."""
+        return self.kafka_python(**_consumer(group_id) | {"metadata_max_age_ms": _METADATA_MS} | settings)
+
+
+def _consumer(group_id: str) -> dict[str, Any]:
+    """In Kafka's names, which all the libraries have."""
+    return {"group_id": group_id, "auto_offset_reset": "earliest", "heartbeat_interval_ms": _HEARTBEAT_MS}
