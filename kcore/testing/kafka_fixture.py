@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.errors import KafkaError
-from kcore.protocol.messages.consumer_protocol import assigned_partitions
+from kcore.common.topic_partition import TopicPartition
 from kcore.server.broker import Broker
 from kcore.server.cluster import Cluster
 from kcore.server.in_process_client import ConsumerRecord
+from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
+from kcore.testing.group_state import PartitionLag
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
@@ -39,19 +39,19 @@ class KafkaTestSupport(ClientSettings):
     ) -> None:
         """Wait until the group has this state (Kafka's name) and its members are assigned this many partitions.
 
-        Raises WaitTimedOut with the group's state, generation and members after `timeout` seconds.
+        Raises WaitTimedOut with the group's state, generation and members, and what its rebalance waits for, after
+        `timeout` seconds.
         """
-        wanted = f"group {group_id} to be {state}" + ("" if partitions is None else f" with {partitions} partitions")
+        self._group_wait(group_id, state, partitions).run(timeout)
 
-        def reached() -> bool:
-            group = self._brokers.group(group_id)
-            if group is None:
-                return False
-            with group:
-                assigned = partitions is None or _assigned_partitions(group) == partitions
-                return group.state.value == state and not group.pending_sync_members and assigned
+    def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
+        """Wait until the group has committed so far that `at_most` offsets are left, of all partitions that it has
+        committed or its members are assigned.
 
-        Wait(reached, wanted, lambda: self._describe_group(group_id)).run(timeout)
+        Raises WaitTimedOut with each partition's end and committed offset, and the group's members, after `timeout`
+        seconds.
+        """
+        self._lag_wait(group_id, at_most).run(timeout)
 
     def wait_for_records(self, topic: str, count: int, timeout: float = 30) -> list[ConsumerRecord]:
         """Wait until a consumer can read `count` records of the topic, which must exist, and return them.
@@ -63,16 +63,46 @@ class KafkaTestSupport(ClientSettings):
         Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}").run(timeout)
         return reader.records
 
-    def _describe_group(self, group_id: str) -> str:
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """Of each partition for which the group has committed one; empty for an unknown group."""
+        group = self._brokers.group(group_id)
+        return {} if group is None else group_state.committed_offsets(group)
+
+    def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
+        """Of each partition that the group has committed or its members are assigned; empty for an unknown group."""
         group = self._brokers.group(group_id)
         if group is None:
-            return "there is no such group"
-        with group:
-            return (
-                f"it is {group.state.value}, generation {group.generation_id}, members {sorted(group.members)}, "
-                f"{_assigned_partitions(group)} partitions assigned, "
-                f"waiting for SyncGroup of {sorted(group.pending_sync_members)}"
-            )
+            return {}
+        committed = group_state.committed_offsets(group)
+        return {
+            tp: PartitionLag(committed.get(tp), *self._brokers.readable_offsets(tp))
+            for tp in group_state.partitions_in_use(group)
+        }
+
+    def _group_wait(self, group_id: str, state: str, partitions: int | None) -> Wait:
+        def reached() -> bool:
+            group = self._brokers.group(group_id)
+            return group is not None and group_state.has_settled(group, state, partitions)
+
+        wanted = f"group {group_id} to be {state}" + ("" if partitions is None else f" with {partitions} partitions")
+        return Wait(reached, wanted, lambda: self._describe_group(group_id))
+
+    def _lag_wait(self, group_id: str, at_most: int) -> Wait:
+        def reached() -> bool:
+            lags = [lag.lag for lag in self.lag(group_id).values()]
+            known = [lag for lag in lags if lag is not None]
+            return bool(lags) and len(known) == len(lags) and sum(known) <= at_most
+
+        def now() -> str:
+            return f"{group_state.describe_lags(self.lag(group_id))}; {self._describe_group(group_id)}"
+
+        return Wait(reached, f"the lag of group {group_id} to be at most {at_most}", now)
+
+    def _describe_group(self, group_id: str) -> str:
+        group = self._brokers.group(group_id)
+        return "there is no such group" if group is None else f"it is {group_state.describe(group)}"
 
 
 class KafkaFixture(KafkaTestSupport):
@@ -97,15 +127,3 @@ class KafkaClusterFixture(KafkaTestSupport):
     @property
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
-
-
-def _assigned_partitions(group: GroupMetadata) -> int:
-    return sum(_partitions_in(bytes(member.assignment)) for member in group.members.values())
-
-
-def _partitions_in(assignment: bytes) -> int:
-    """0 for bytes that are no assignment of partitions, as of another protocol."""
-    try:
-        return sum(len(topic.partitions) for topic in assigned_partitions(assignment))
-    except KafkaError:
-        return 0

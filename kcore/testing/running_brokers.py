@@ -8,7 +8,7 @@ from typing import Any
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.errors import LeaderNotAvailable, UnknownTopicOrPartition
+from kcore.errors import KafkaStorageError, LeaderNotAvailable, UnknownTopicOrPartition
 from kcore.metadata.metadata_cache import MetadataCache, PartitionInfo
 from kcore.server.broker import Broker
 
@@ -43,6 +43,15 @@ class RunningBrokers:
         info = self.metadata.topic(topic)
         state = info.partitions.get(partition) if info is not None else None
         return None if state is None else self.running().get(state.leader)
+
+    def readable_offsets(self, tp: TopicPartition) -> tuple[int, int] | tuple[None, None]:
+        """The first offset that a consumer can read and the one after the last; None while no running broker leads."""
+        leader = self.leader(*tp)
+        try:
+            log = leader.log(*tp) if leader is not None else None
+        except (UnknownTopicOrPartition, KafkaStorageError):
+            return None, None
+        return (None, None) if log is None else (log.log_start_offset, log.high_watermark)
 
     def groups(self) -> list[GroupMetadata]:
         """By id, each as its coordinator has it."""

@@ -1,0 +1,107 @@
+"""A consumer group, as a test waits for it and as a message shows it.  Each function takes the lock of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kcore.common.text import counted
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
+from kcore.coordinator.group.member_metadata import MemberMetadata
+from kcore.errors import KafkaError
+from kcore.protocol.messages.consumer_protocol import assigned_partitions
+
+
+class PartitionLag(NamedTuple):
+    """Of a group in one partition.  committed_offset: None if it has committed none.  The others are those between
+    which a consumer can read, None for a partition without a leader."""
+
+    committed_offset: int | None
+    start_offset: int | None
+    end_offset: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets are left; of a partition without a committed offset all."""
+        if self.start_offset is None or self.end_offset is None:
+            return None
+        first = self.start_offset if self.committed_offset is None else self.committed_offset
+        return max(self.end_offset - first, 0)
+
+    def __str__(self) -> str:
+        committed = "nothing committed" if self.committed_offset is None else f"committed {self.committed_offset}"
+        if self.end_offset is None:
+            return f"no leader, {committed}"
+        return f"end {self.end_offset}, {committed}, lag {self.lag}"
+
+
+def has_settled(group: GroupMetadata, state: str, partitions: int | None) -> bool:
+    """Whether it has this state, all members their assignments, and these this number of partitions (None: any)."""
+    with group:
+        assigned = sum(len(_partitions_of(member)) for member in group.members.values())
+        is_assigned = partitions is None or assigned == partitions
+        return group.state.value == state and not group.pending_sync_members and is_assigned
+
+
+def committed_offsets(group: GroupMetadata) -> dict[TopicPartition, int]:
+    with group:
+        return {tp: committed.value.offset for tp, committed in sorted(group.offsets.items())}
+
+
+def partitions_in_use(group: GroupMetadata) -> list[TopicPartition]:
+    """Those with a committed offset, and those that members are assigned."""
+    with group:
+        assigned = (tp for member in group.members.values() for tp in _partitions_of(member))
+        return sorted({*group.offsets, *assigned})
+
+
+def describe(group: GroupMetadata) -> str:
+    """State, generation, members with their partitions, and what a rebalance waits for; in one line."""
+    with group:
+        members = [_member_text(member) for _, member in sorted(group.members.items())]
+        assigned = sum(len(_partitions_of(member)) for member in group.members.values())
+        texts = [
+            f"{group.state.value}, generation {group.generation_id}",
+            f"members: {', '.join(members) or 'none'}",
+            f"{counted(assigned, 'partition')} assigned",
+            *_waits(group),
+        ]
+    return "; ".join(texts)
+
+
+def describe_lags(lags: Mapping[TopicPartition, PartitionLag]) -> str:
+    return "; ".join(f"{tp}: {lag}" for tp, lag in lags.items()) or "no partition committed or assigned"
+
+
+def _waits(group: GroupMetadata) -> list[str]:
+    """What a rebalance waits for, for as long as it waits."""
+    texts = []
+    if group.state is GroupState.PREPARING_REBALANCE:
+        if group.initial_delay_left_ms is not None:
+            texts.append("the first rebalance is held open for more members (group.initial.rebalance.delay.ms)")
+        else:
+            absent = sorted(member.member_id for member in group.not_yet_rejoined_members())
+            if absent:
+                texts.append(f"waits for JoinGroup of {', '.join(absent)}")
+        if group.pending_members:
+            texts.append(f"waits for the first JoinGroup of {', '.join(sorted(group.pending_members))}")
+    if group.pending_sync_members:
+        texts.append(f"waits for SyncGroup of {', '.join(sorted(group.pending_sync_members))}")
+    if group.state is GroupState.COMPLETING_REBALANCE and group.leader_id in group.pending_sync_members:
+        texts.append(f"{group.leader_id} leads and has sent no assignment")
+    return texts
+
+
+def _member_text(member: MemberMetadata) -> str:
+    partitions = ", ".join(map(str, _partitions_of(member)))
+    return f"{member.member_id} at {member.client_host.lstrip('/')} ({partitions or 'no partition'})"
+
+
+def _partitions_of(member: MemberMetadata) -> list[TopicPartition]:
+    """Empty for bytes that are no assignment of partitions, as of another protocol."""
+    try:
+        topics = assigned_partitions(bytes(member.assignment))
+    except KafkaError:
+        return []
+    return sorted(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
