@@ -16,7 +16,15 @@ from uuid import UUID
 
 from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import ClusterAuthorizationFailed, InvalidConfig, KafkaError, RequestTimedOut
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    ClusterAuthorizationFailed,
+    InvalidConfig,
+    KafkaError,
+    NotController,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
@@ -26,7 +34,8 @@ from kcore.security.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.broker_parts import GivenAuthorizer
-from kcore.server.call_arguments import integer
+from kcore.server.call_arguments import integer, string
+from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.config.kafka_config import KafkaConfig
 
 logger = logging.getLogger(__name__)
@@ -39,6 +48,8 @@ FETCH_BACKOFF_MS = 100
 #: How long start(), stop() and create_topic() wait for the brokers to agree, besides the session timeout, which passes
 #: until they learn of one that has failed.
 WAIT_MS = 30_000
+#: The same of what a caller waits for, in seconds.
+WAIT_S = 30
 _POLL_MS = 10
 
 
@@ -127,6 +138,7 @@ class Cluster:
         self._ports: dict[int, int] = {}
         self._is_stopped = False  # all at once, by stop()
         self._store: MetadataStore | None = None
+        self._partitions = ClusterPartitions(self)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -366,6 +378,57 @@ class Cluster:
         node = self._get(znodes.CONTROLLER)
         return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
 
+    def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = WAIT_S) -> None:
+        """Wait until a broker that runs leads the partition, for None each one of the topic, and all running brokers
+        have it in their metadata: a client can use it whichever broker it asks.
+
+        Raises RequestTimedOut with the reason of each partition after `timeout` seconds; RuntimeError as leader().
+        """
+        wanted = f"{string('topic', topic)} to be led"
+        self._wait_while(wanted, lambda: self._partitions.unled(topic, partition), timeout)
+
+    def wait_until_in_sync(self, topic: str, timeout: float = WAIT_S) -> None:
+        """Wait until all replicas of the topic's partitions are in their ISRs, and led as wait_until_led() says.
+
+        Raises RequestTimedOut with the reason of each replica that is not after `timeout` seconds; RuntimeError as
+        leader().
+        """
+        wanted = f"the replicas of {string('topic', topic)} to be in sync"
+        self._wait_while(wanted, lambda: self._partitions.out_of_sync(topic), timeout)
+
+    def move_leader(self, topic: str, partition: int = 0, *, to: int, timeout: float = WAIT_S) -> None:
+        """Have another replica lead a partition, as an administrator does: it becomes the preferred leader, and that
+        is elected.  Clients lose no connection and no record.
+
+        Waits first until the replica is in sync, and then until all running brokers have the new leader in their
+        metadata.  Raises UnknownTopicOrPartition, ValueError for a broker that has no replica, RequestTimedOut, and
+        what the controller answers; RuntimeError as leader().
+        """
+        tp, to = TopicPartition(string("topic", topic), integer("partition", partition)), self._checked_id(to)
+        replicas = self._partitions.replicas(*tp)
+        if not replicas:
+            raise UnknownTopicOrPartition(f"{tp}: no such partition")
+        if to not in replicas:
+            raise ValueError(f"{tp}: broker {to} has no replica, its replicas are on {list(replicas)}")
+        self._wait_while(f"broker {to} to be in the ISR of {tp}", lambda: self._not_in_isr(tp, to), timeout)
+
+        def is_ordered() -> bool:
+            try:
+                self._partitions.prefer(tp, to)
+                self._partitions.elect_preferred(tp)
+            except NotController:  # one is being elected
+                return False
+            return True
+
+        self._wait("a controller", is_ordered, timeout)
+        self._wait(f"broker {to} to lead {tp}", lambda: self.leader(*tp) == to, timeout)
+        self._wait_while(f"{tp} to be led by broker {to}", lambda: self._partitions.unled(*tp), timeout)
+
+    def _not_in_isr(self, tp: TopicPartition, broker_id: int) -> dict[TopicPartition, str]:
+        if broker_id in self.isr(*tp):
+            return {}
+        return self._partitions.out_of_sync(tp.topic) or {tp: f"ISR {self.isr(*tp)}"}
+
     def __repr__(self) -> str:
         return f"Cluster({self._count} brokers, running {sorted(self.brokers)}, {self._data_dir})"
 
@@ -431,14 +494,25 @@ class Cluster:
                 if api_key == ApiKey.UPDATE_METADATA:
                     raise ClusterAuthorizationFailed(f"broker {number}: {reason}")
 
-    def _wait(self, what: str, is_done: Callable[[], bool]) -> None:
+    def _wait(
+        self,
+        what: str,
+        is_done: Callable[[], bool],
+        timeout: float | None = None,
+        now: Callable[[], str] = lambda: "",
+    ) -> None:
+        """timeout: seconds; None: until the brokers must have noticed that one has failed.  now: what there is."""
         clock = SYSTEM_TIME
-        wait_ms = WAIT_MS + self._session_timeout_ms
+        wait_ms = WAIT_MS + self._session_timeout_ms if timeout is None else timeout * 1000
         deadline_ms = clock.hi_res_clock_ms() + wait_ms
         while not is_done():
             if clock.hi_res_clock_ms() > deadline_ms:
-                raise RequestTimedOut(f"waited {wait_ms} ms for {what}")
+                raise RequestTimedOut(f"waited {wait_ms:.0f} ms for {what}{now()}")
             clock.sleep(_POLL_MS)
+
+    def _wait_while(self, what: str, reasons: Callable[[], Mapping[TopicPartition, str]], timeout: float) -> None:
+        """Wait until there are none; the time-out names them."""
+        self._wait(what, lambda: not reasons(), timeout, lambda: f": {reasons_text(reasons())}")
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from kcore.common.topic_partition import TopicPartition
 from kcore.server.broker import Broker
 from kcore.server.cluster import Cluster
+from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
@@ -123,7 +126,26 @@ class KafkaClusterFixture(KafkaTestSupport):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(RunningBrokers(lambda: cluster.brokers))
         self.cluster = cluster
+        self._partitions = ClusterPartitions(cluster)
 
     @property
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
+
+    def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = 30) -> None:
+        """As Cluster.wait_until_led(), but raises WaitTimedOut."""
+        self._led_wait(topic, partition).run(timeout)
+
+    def wait_until_in_sync(self, topic: str, timeout: float = 30) -> None:
+        """As Cluster.wait_until_in_sync(), but raises WaitTimedOut."""
+        self._in_sync_wait(topic).run(timeout)
+
+    def _led_wait(self, topic: str, partition: int | None) -> Wait:
+        return _partitions_wait(f"{topic} to be led", lambda: self._partitions.unled(topic, partition))
+
+    def _in_sync_wait(self, topic: str) -> Wait:
+        return _partitions_wait(f"the replicas of {topic} to be in sync", lambda: self._partitions.out_of_sync(topic))
+
+
+def _partitions_wait(wanted: str, reasons: Callable[[], Mapping[TopicPartition, str]]) -> Wait:
+    return Wait(lambda: not reasons(), wanted, lambda: reasons_text(reasons()))
