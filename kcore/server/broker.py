@@ -68,9 +68,9 @@ class Broker:
     zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
     own in the data directory.
     authorizer: decides what clients may do, not what calls of this object may; None: clients may do everything.
-    Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
-    likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
-    RuntimeError and stop() does nothing; clients there use bootstrap_servers.
+    Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block, once each; between them restart() as
+    often as one likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the
+    calls raise RuntimeError and stop() does nothing; clients there use bootstrap_servers.
     The constructor raises TypeError and InvalidConfig, start() also DirectoryInUse, OSError and what the metadata
     store raises.
     """
@@ -244,6 +244,18 @@ class Broker:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Broker:
+        import asyncio
+
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)
 
     # -- use --------------------------------------------------------------------------------------------
 

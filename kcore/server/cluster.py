@@ -86,9 +86,9 @@ class Cluster:
     and so have the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s
     here), has failed, and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here)
     after a failure.
-    Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
-    interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
-    raises.
+    Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block.  A cluster that was not stopped is
+    stopped when the interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also
+    what Broker.start() raises.
     """
 
     def __init__(
@@ -240,6 +240,18 @@ class Cluster:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Cluster:
+        import asyncio
+
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)
 
     def _start(self, number: int) -> None:
         if number in self._brokers:

@@ -62,9 +62,14 @@ class KafkaTestSupport(ClientSettings):
         Each record is read once, and no more than `count`.  Raises WaitTimedOut with their number after `timeout`
         seconds.
         """
-        reader = TopicReader(self._brokers, topic, count)
-        Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}").run(timeout)
+        reader, wait = self._records_wait(topic, count)
+        wait.run(timeout)
         return reader.records
+
+    @property
+    def aio(self) -> AsyncWaits:
+        """The same waits as coroutines: await kafka.aio.wait_for_group("shop")."""
+        return AsyncWaits(self)
 
     # -- groups -----------------------------------------------------------------------------------------
 
@@ -83,6 +88,10 @@ class KafkaTestSupport(ClientSettings):
             tp: PartitionLag(committed.get(tp), *self._brokers.readable_offsets(tp))
             for tp in group_state.partitions_in_use(group)
         }
+
+    def _records_wait(self, topic: str, count: int) -> tuple[TopicReader, Wait]:
+        reader = TopicReader(self._brokers, topic, count)
+        return reader, Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}")
 
     def _group_wait(self, group_id: str, state: str, partitions: int | None) -> Wait:
         def reached() -> bool:
@@ -132,6 +141,10 @@ class KafkaClusterFixture(KafkaTestSupport):
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
 
+    @property
+    def aio(self) -> AsyncClusterWaits:
+        return AsyncClusterWaits(self)
+
     def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = 30) -> None:
         """As Cluster.wait_until_led(), but raises WaitTimedOut."""
         self._led_wait(topic, partition).run(timeout)
@@ -145,6 +158,39 @@ class KafkaClusterFixture(KafkaTestSupport):
 
     def _in_sync_wait(self, topic: str) -> Wait:
         return _partitions_wait(f"the replicas of {topic} to be in sync", lambda: self._partitions.out_of_sync(topic))
+
+
+class AsyncWaits:
+    """The waits of a KafkaTestSupport as coroutines for asyncio: they take and raise the same.  A cancelled one ends at
+    once."""
+
+    def __init__(self, kafka: KafkaTestSupport) -> None:
+        self._kafka = kafka
+
+    async def wait_for_group(
+        self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
+    ) -> None:
+        await self._kafka._group_wait(group_id, state, partitions).run_async(timeout)
+
+    async def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
+        await self._kafka._lag_wait(group_id, at_most).run_async(timeout)
+
+    async def wait_for_records(self, topic: str, count: int, timeout: float = 30) -> list[ConsumerRecord]:
+        reader, wait = self._kafka._records_wait(topic, count)
+        await wait.run_async(timeout)
+        return reader.records
+
+
+class AsyncClusterWaits(AsyncWaits):
+    """Those of a KafkaClusterFixture."""
+
+    _kafka: KafkaClusterFixture
+
+    async def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = 30) -> None:
+        await self._kafka._led_wait(topic, partition).run_async(timeout)
+
+    async def wait_until_in_sync(self, topic: str, timeout: float = 30) -> None:
+        await self._kafka._in_sync_wait(topic).run_async(timeout)
 
 
 def _partitions_wait(wanted: str, reasons: Callable[[], Mapping[TopicPartition, str]]) -> Wait:

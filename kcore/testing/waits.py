@@ -29,5 +29,15 @@ class Wait(NamedTuple):
                 raise self._timed_out(timeout)
             time.sleep(PAUSE_S)
 
+    async def run_async(self, timeout: float) -> None:
+        """The same in an event loop of asyncio, which goes on meanwhile."""
+        import asyncio  # here, because the plugin of pytest loads this module, and most runs need no event loop
+
+        deadline = time.monotonic() + timeout
+        while not self.reached():
+            if time.monotonic() >= deadline:
+                raise self._timed_out(timeout)
+            await asyncio.sleep(PAUSE_S)
+
     def _timed_out(self, timeout: float) -> WaitTimedOut:
         return WaitTimedOut(f"waited {timeout:g} s for {self.wanted}: {self.now()}")
