@@ -98,7 +98,7 @@ def send(producer: Any, topic: str, partition: int, value: bytes | None, key: by
 
 
 def sent(producer: Any) -> None:
-    if producer.flush(60):
+    if producer.flush(180):
         raise RuntimeError("Kafka did not take the records")
 
 
