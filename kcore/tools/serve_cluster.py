@@ -119,6 +119,7 @@ class _ServedCluster:
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._addresses: dict[int, str] = {}
         self._has_ended_uncleanly = False
+        self._continued: set[int] = set()
 
     def request_stop(self, *_: object) -> None:
         """A signal handler."""
@@ -161,7 +162,8 @@ class _ServedCluster:
         """Stop the brokers, the controller last: it elects the leaders that replace the others.  A later signal
         kills those that still run.  A process that stands still is continued, for it to stop too; one that stands
         still afterwards, as a debugger keeps it, is killed.  Returns whether all have stopped cleanly."""
-        self._continue_what_stands_still()
+        for number in self._running:
+            self._stands_still(number)
         controller, self._has_ended_uncleanly = self._controller(), False
         for number in sorted(self._running, key=lambda number: number == controller):
             if number in self._running:
@@ -169,12 +171,20 @@ class _ServedCluster:
                 self._wait_for_end(number)
         return not self._has_ended_uncleanly
 
-    def _continue_what_stands_still(self) -> None:
-        for number, child in self._running.items():
-            reason = process(child.pid).stopped_reason()
-            if reason is not None:
-                print(f"kcore: broker {number}: {reason}: it is continued, to stop", flush=True)
-                child.send_signal(signal.SIGCONT)
+    def _stands_still(self, number: int) -> bool:
+        """If it does, it is continued; killed if that has not helped before."""
+        child = self._running[number]
+        reason = process(child.pid).stopped_reason()
+        if reason is None:
+            return False
+        if number in self._continued:
+            print(f"kcore: broker {number}: {reason}: it is killed", flush=True)
+            child.kill()
+        else:
+            self._continued.add(number)
+            print(f"kcore: broker {number}: {reason}: it is continued, to stop", flush=True)
+            child.send_signal(signal.SIGCONT)
+        return True
 
     def _wait_for_end(self, number: int) -> None:
         is_named = False
@@ -186,11 +196,7 @@ class _ServedCluster:
                     child.kill()
                 continue
             if event is None:
-                reason = process(self._running[number].pid).stopped_reason()
-                if reason is not None:
-                    print(f"kcore: broker {number}: {reason}: it is killed", flush=True)
-                    self._running[number].kill()
-                elif not is_named:
+                if not self._stands_still(number) and not is_named:
                     is_named = True
                     notice = f"waiting for broker {number} to stop; another Ctrl-C kills what still runs"
                     print(f"kcore: {notice}", flush=True)

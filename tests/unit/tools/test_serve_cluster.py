@@ -208,6 +208,30 @@ def test_a_broker_that_a_debugger_keeps_still_is_named_and_killed(tmp_path, monk
     ]
 
 
+def test_a_broker_that_stands_still_only_while_it_is_waited_for_is_continued_too(tmp_path, monkeypatch, capsys):
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    cluster._running[1] = child = Process()
+    monkeypatch.setattr(cluster, "_controller", lambda: None)
+    monkeypatch.setattr(serve_cluster, "_LONG_STOP_S", 0)
+    looks = iter([None, "its process 4711 stands still", None])
+    monkeypatch.setattr(serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: next(looks)))
+    next_event = cluster._next_event
+
+    def after_the_continuation(timeout_s):
+        if child.calls[-1] == signal.SIGCONT:
+            child.returncode = 0
+            cluster._events.put(serve_cluster._Event(1))
+        return next_event(timeout_s)
+
+    monkeypatch.setattr(cluster, "_next_event", after_the_continuation)
+    assert cluster.stop()
+    assert child.calls == ["terminate", signal.SIGCONT]
+    assert capsys.readouterr().out.splitlines() == [
+        "kcore: broker 1: its process 4711 stands still: it is continued, to stop",
+        "kcore: broker 1 stopped",
+    ]
+
+
 @pytest.mark.timeout(5 * DEADLINE_S)
 def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp_path):
     process = serve("--brokers", "2", "-o", "log.segment.bytes=x")
