@@ -12,6 +12,7 @@ from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
 from kcore.testing.group_state import PartitionLag
+from kcore.testing.kafka_report import kafka_report
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
@@ -34,6 +35,10 @@ class KafkaTestSupport(ClientSettings):
         RequestTimedOut.
         """
         self._brokers.clear(topic)
+
+    def describe(self) -> str:
+        """Topics with their offsets, groups with members and lag, and what `explain` says, for people."""
+        return kafka_report(self._brokers, self.lag)
 
     # -- waits ------------------------------------------------------------------------------------------
 
@@ -121,7 +126,7 @@ class KafkaFixture(KafkaTestSupport):
     """A running broker in a test; whoever made the broker stops it."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(RunningBrokers(lambda: {broker.broker_id: broker}))
+        super().__init__(RunningBrokers(lambda: {} if broker.has_stopped else {broker.broker_id: broker}))
         self.broker = broker
 
     @property

@@ -5,19 +5,23 @@ pytest loads it when kcore is installed.  The fixtures import what they need: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kcore.testing.kafka_marker import kafka_marker
+from kcore.testing.log_tail import LogTail
 
 if TYPE_CHECKING:
-    from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
+    from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture, KafkaTestSupport
 
 #: Of kafka_cluster, where the marker does not say another number.
 BROKERS = 3
+#: Of a test: the fixtures that it has, by name, and what their brokers have logged.
+_USED = pytest.StashKey["dict[str, KafkaTestSupport]"]()
+_LOG = pytest.StashKey[LogTail]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,30 +32,67 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a test that fails what its brokers hold and have logged."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        for name, used in item.stash.get(_USED, {}).items():
+            report.sections.append((name, _description(used)))
+        log = item.stash.get(_LOG, None)
+        if log is not None and log.lines:
+            report.sections.append(("log of kafka", "\n".join(log.lines)))
+    return report
+
+
+def _description(used: KafkaTestSupport) -> str:
+    try:
+        return used.describe()
+    except Exception as error:  # the test has failed already: this must not hide why
+        return f"it cannot be described: {type(error).__name__}: {error}"
+
+
 @pytest.fixture
-def kafka(request: pytest.FixtureRequest) -> Iterator[KafkaFixture]:
+def _kafka_log(request: pytest.FixtureRequest) -> Iterator[None]:
+    with LogTail() as log:
+        request.node.stash[_LOG] = log
+        yield
+
+
+def _note_use(request: pytest.FixtureRequest, name: str, used: KafkaTestSupport) -> None:
+    request.node.stash.setdefault(_USED, {})[name] = used
+
+
+@pytest.fixture
+def kafka(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaFixture]:
     """A broker of this test alone, with the topics of the marker `kafka`; stopped after the test."""
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
 
     marker = kafka_marker(request.node, "kafka")
     with Broker(**marker.config) as broker:
+        kafka = KafkaFixture(broker)
+        _note_use(request, "kafka", kafka)
         for name, partitions in marker.topics.items():
             broker.create_topic(name, partitions)
-        yield KafkaFixture(broker)
+        yield kafka
 
 
 @pytest.fixture
-def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaClusterFixture]:
+def kafka_cluster(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaClusterFixture]:
     """A cluster of this test alone, with the brokers and topics of the marker `kafka`; stopped after the test."""
     from kcore.server.cluster import Cluster
     from kcore.testing.kafka_fixture import KafkaClusterFixture
 
     marker = kafka_marker(request.node, "kafka_cluster")
     with Cluster(marker.brokers or BROKERS, **marker.config) as cluster:
+        kafka = KafkaClusterFixture(cluster)
+        _note_use(request, "kafka_cluster", kafka)
         for name, partitions in marker.topics.items():
             cluster.create_topic(name, partitions)
-        yield KafkaClusterFixture(cluster)
+        yield kafka
 
 
 @pytest.fixture(scope="session")
@@ -78,6 +119,9 @@ def _kafka_session_topics(request: pytest.FixtureRequest) -> Iterator[None]:
         from kcore.testing.topics_of_test import topics_of_test
 
         marker = kafka_marker(request.node, "kafka_session")
-        made = topics_of_test(request.getfixturevalue("kafka_session"), marker.topics)
+        kafka = request.getfixturevalue("kafka_session")
+        request.getfixturevalue("_kafka_log")
+        _note_use(request, "kafka_session", kafka)
+        made = topics_of_test(kafka, marker.topics)
     with made:
         yield

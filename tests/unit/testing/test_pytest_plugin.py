@@ -244,4 +244,4 @@ def test_a_wait_for_records_reads_each_record_once_and_no_more_than_it_waits_for
 
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=8)
+    run_pytest(pytester).assert_outcomes(passed=9)
