@@ -242,6 +242,40 @@ def test_a_wait_for_records_reads_each_record_once_and_no_more_than_it_waits_for
         assert len(read) == 12
 
 
+def test_each_worker_of_xdist_has_brokers_of_its_own(pytester):
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.kafka({"orders": 2})
+        @pytest.mark.parametrize("run", range(4))
+        def test_orders(kafka, kafka_session, run):
+            for fixture in (kafka, kafka_session):
+                fixture.broker.produce("orders", str(run))
+                assert [record.value for record in fixture.broker.consume("orders")] == [b"%d" % run]
+            assert run != 3
+    """)
+    result = run_pytest(pytester, "-n", "2")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*- kafka_session -*", "orders-*: offsets from 0, end 1, leader *"])
+
+
+def test_a_wait_that_pytest_timeout_ends_is_reported_with_the_brokers(pytester):
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.mark.timeout(0.1, func_only=True)
+        @pytest.mark.kafka({"orders": 2})
+        def test_orders(kafka):
+            kafka.wait_for_records("orders", 1, timeout=600)
+
+        def test_prices(kafka):
+            kafka.broker.produce("prices", "7.50")
+    """)
+    result = run_pytest(pytester)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*Timeout*from pytest-timeout*", "*- kafka -*", "orders-1: offsets from 0, end 0, *"])
+
+
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
     run_pytest(pytester).assert_outcomes(passed=9)
