@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build sdist and wheel into dist/, install the wheel where there is no compiler, and try it.
+# Build sdist and wheel into dist/, install the wheel where there is no compiler, and try it, and its plugin of pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -20,6 +20,10 @@ if grep '\.pxd ' "$work/wheel.txt"; then echo "the wheel has .pxd files without 
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --only-binary :all: dist/*.whl
 # Only the new environment on the path: no compiler can be found, and the checkout is not importable.
-cp ci/wheel_smoke.py "$work"
+cp ci/wheel_smoke.py ci/wheel_pytest.py "$work"
+pytest=$("$python" ci/requirements.py dev | grep '^pytest>')
 cd "$work"
 env -i PATH="$work/venv/bin" HOME="$work" "$work/venv/bin/python" wheel_smoke.py
+# Only now, because the wheel has to work without it.
+"$work/venv/bin/python" -m pip install -q --disable-pip-version-check --only-binary :all: "$pytest"
+env -i PATH="$work/venv/bin" HOME="$work" "$work/venv/bin/python" -m pytest -q --strict-markers -p no:cacheprovider wheel_pytest.py
