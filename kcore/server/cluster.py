@@ -8,8 +8,9 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain, count
 from types import MappingProxyType, TracebackType
 from typing import Any
 from uuid import UUID
@@ -21,15 +22,19 @@ from kcore.errors import (
     ClusterAuthorizationFailed,
     InvalidConfig,
     KafkaError,
+    LeaderNotAvailable,
     NotController,
+    NotLeaderOrFollower,
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from kcore.log.log_iteration import Isolation
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import STOP_PING_MS, MetadataStore, Node, SessionExpired
 from kcore.protocol.api_keys import ApiKey
+from kcore.record.partitioner import partition_for_key
 from kcore.security.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
@@ -37,6 +42,7 @@ from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import integer, string
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +145,7 @@ class Cluster:
         self._is_stopped = False  # all at once, by stop()
         self._store: MetadataStore | None = None
         self._partitions = ClusterPartitions(self)
+        self._turns = count()  # of records without a key
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -372,6 +379,56 @@ class Cluster:
         self._wait(f"all brokers to know the topic {name}", is_known)
         return topic_id
 
+    def produce(
+        self,
+        topic: str,
+        value: Data | None,
+        key: Data | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Write one record with acks=all to a topic that exists, on the broker that leads its partition.
+
+        The arguments are those of Broker.produce().  While the partition has no leader it waits for one, and an attempt
+        that met a broker that led no more is repeated: the record is there once at least.  Raises as Broker.produce(),
+        and RequestTimedOut with the reason that there is no leader.
+        """
+        total = len(self._partitions.partitions(string("topic", topic)))
+        if not total:
+            raise UnknownTopicOrPartition(f"{topic}: no such topic")
+        if partition is None:
+            partition = self._partition_for(key, total)
+        elif not 0 <= integer("partition", partition) < total:
+            raise UnknownTopicOrPartition(f"{topic}-{partition}: no such partition, the topic has {total} of them")
+        written: list[RecordMetadata] = []
+
+        def write() -> bool:
+            broker = self._leading_broker(topic, partition)
+            if broker is None:
+                return False
+            try:
+                written.append(broker.produce(topic, value, key, headers, timestamp, partition))
+            except (NotLeaderOrFollower, RuntimeError):
+                if self.leader(topic, partition) == broker.broker_id and not broker.has_stopped:
+                    raise
+                return False
+            return True
+
+        reasons = self._partitions.unled
+        self._wait(f"{topic}-{partition} to be led", write, now=lambda: f": {reasons_text(reasons(topic, partition))}")
+        return written[0]
+
+    def consume(
+        self, topic: str, partition: int | None = None, isolation: Isolation = "read_uncommitted"
+    ) -> Iterator[ConsumerRecord]:
+        """The records that a consumer can read now, of one partition or of all, one after the other, each from the
+        broker that leads it.  Raises as Broker.consume(), and LeaderNotAvailable for a partition without a leader."""
+        numbers = self._partitions.partitions(string("topic", topic)) if partition is None else [partition]
+        if not numbers:
+            raise UnknownTopicOrPartition(f"{topic}: no such topic")
+        return chain.from_iterable([self._led_records(topic, number, isolation) for number in numbers])
+
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """The broker that leads a partition as the store has it; None for none, and for an unknown partition.
 
@@ -435,6 +492,22 @@ class Cluster:
         self._wait("a controller", is_ordered, timeout)
         self._wait(f"broker {to} to lead {tp}", lambda: self.leader(*tp) == to, timeout)
         self._wait_while(f"{tp} to be led by broker {to}", lambda: self._partitions.unled(*tp), timeout)
+
+    def _partition_for(self, key: Data | None, count: int) -> int:
+        if key is not None:
+            return partition_for_key(key.encode() if isinstance(key, str) else bytes(key), count)
+        return next(self._turns) % count
+
+    def _leading_broker(self, topic: str, partition: int) -> Broker | None:
+        leader = self.leader(topic, partition)
+        return None if leader is None else self.brokers.get(leader)
+
+    def _led_records(self, topic: str, partition: int, isolation: Isolation) -> Iterator[ConsumerRecord]:
+        broker = self._leading_broker(topic, partition)
+        if broker is None:
+            reason = reasons_text(self._partitions.unled(topic, partition))
+            raise LeaderNotAvailable(reason or f"{topic}-{partition}: it has a leader by now")
+        return broker.consume(topic, partition, isolation=isolation)
 
     def _not_in_isr(self, tp: TopicPartition, broker_id: int) -> dict[TopicPartition, str]:
         if broker_id in self.isr(*tp):

@@ -3,7 +3,7 @@
 import pytest
 
 import kcore
-from kcore.errors import RequestTimedOut, UnknownTopicOrPartition
+from kcore.errors import LeaderNotAvailable, RequestTimedOut, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaClusterFixture, WaitTimedOut
 
 
@@ -86,3 +86,45 @@ def test_a_leader_goes_only_where_a_replica_is(cluster):
     cluster.wait_until_led("double")
     with pytest.raises(RequestTimedOut, match=f"waited 0 ms for broker {follower} to be in the ISR of double-0: "):
         cluster.move_leader("double", to=follower, timeout=0)
+
+
+def test_records_go_to_the_leaders_of_their_partitions_and_come_from_them(cluster):
+    cluster.create_topic("sold", 3)
+    assert {cluster.leader("sold", number) for number in range(3)} == {0, 1, 2}
+    without_key = [cluster.produce("sold", "a book") for _ in range(3)]
+    assert {written.partition for written in without_key} == {0, 1, 2}
+    by_key = cluster.produce("sold", "a pen", key="42", headers={"shop": "1"}, timestamp=7)
+    broker = cluster.brokers[cluster.leader("sold", by_key.partition)]
+    (record,) = broker.consume("sold", by_key.partition, by_key.offset)
+    assert (record.key, record.headers, record.timestamp) == (b"42", (("shop", b"1"),), 7)
+    # As Broker.produce() chooses, which a test compares with Kafka's partitioner.
+    with kcore.Broker() as alone:
+        alone.create_topic("sold", 3)
+        assert alone.produce("sold", "a pen", key="42").partition == by_key.partition
+    assert sorted(record.value for record in cluster.consume("sold")) == [b"a book"] * 3 + [b"a pen"]
+    assert list(cluster.consume("sold", by_key.partition))[-1] == record
+    for partition in (3, -1):
+        with pytest.raises(UnknownTopicOrPartition, match=f"sold-{partition}"):
+            cluster.produce("sold", "a book", partition=partition)
+    with pytest.raises(UnknownTopicOrPartition, match="absent"):
+        cluster.produce("absent", "a book")
+    with pytest.raises(UnknownTopicOrPartition, match="absent"):
+        cluster.consume("absent")
+
+
+def test_a_record_waits_for_the_next_leader_of_its_partition(cluster):
+    cluster.create_topic("next")
+    cluster.wait_until_in_sync("next")
+    leader = cluster.leader("next")
+    cluster.kill(leader)
+    assert cluster.produce("next", "a book").offset == 0
+    assert cluster.leader("next") != leader
+    assert [record.value for record in cluster.consume("next")] == [b"a book"]
+
+
+def test_records_of_a_partition_without_a_leader_cannot_be_read(cluster):
+    cluster.create_topic("only", replication_factor=1)
+    leader = cluster.leader("only")
+    cluster.kill(leader)
+    with pytest.raises(LeaderNotAvailable, match="only-0: "):
+        cluster.consume("only")
