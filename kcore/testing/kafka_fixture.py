@@ -118,6 +118,8 @@ class KafkaTestSupport(ClientSettings):
         return Wait(reached, f"the lag of group {group_id} to be at most {at_most}", now)
 
     def _describe_group(self, group_id: str) -> str:
+        if not self._brokers.running():
+            return "no broker runs"
         group = self._brokers.group(group_id)
         return "there is no such group" if group is None else f"it is {group_state.describe(group)}"
 

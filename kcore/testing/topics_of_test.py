@@ -21,9 +21,9 @@ def topics_of_test(kafka: KafkaFixture, topics: Mapping[str, int]) -> Iterator[N
     """
     broker = kafka.broker
     topics_before, groups_before = _topic_names(broker), _empty_groups(broker)
-    for name, partitions in topics.items():
-        _make_topic(broker, name, partitions)
     try:
+        for name, partitions in topics.items():
+            _make_topic(broker, name, partitions)
         yield
     finally:
         broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)

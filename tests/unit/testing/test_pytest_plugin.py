@@ -132,7 +132,7 @@ def test_the_tests_of_a_session_share_a_broker_and_see_no_records_topics_and_gro
     ("arguments", "reason"),
     [
         ("config={'num.partitions': 3}", "*: config is not for kafka_session*"),
-        ("{'prices': 3}", "*topic prices of the marker is to have 3 partitions, but was there before*"),
+        ("{'orders': 1, 'prices': 3}", "*topic prices of the marker is to have 3 partitions, but was there before*"),
     ],
 )
 def test_what_a_test_cannot_have_of_a_shared_broker_is_an_error(pytester, arguments, reason):
@@ -147,10 +147,13 @@ def test_what_a_test_cannot_have_of_a_shared_broker_is_an_error(pytester, argume
         @pytest.mark.kafka({arguments})
         def test_orders(kafka_session):
             pass
+
+        def test_nothing_is_left(kafka_session):
+            assert [topic.name for topic in kafka_session.broker.metadata_cache.topics()] == ["prices"]
     """
     )
     result = run_pytest(pytester)
-    result.assert_outcomes(errors=1)
+    result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines([reason])
 
 

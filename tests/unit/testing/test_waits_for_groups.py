@@ -67,6 +67,9 @@ def test_a_wait_for_the_lag_ends_when_enough_is_committed(kafka, consumer):
 def test_a_wait_for_the_lag_of_no_group_says_so(kafka):
     with pytest.raises(WaitTimedOut, match="no partition committed or assigned; there is no such group"):
         kafka.wait_for_lag("shop", timeout=0)
+    kafka.broker.stop()
+    with pytest.raises(WaitTimedOut, match="no broker runs"):
+        kafka.wait_for_group("shop", timeout=0)
 
 
 def coordinate(broker):
