@@ -47,7 +47,7 @@ MAY_IMPORT = {
     # A command may start what it is about: a broker, a mirror.
     "tools": {"client", "record", "log", "inspect", "mirror", "server"},
     "spark": {"record", "log", "bulk", "inspect"},
-    "testing": {"server", "coordinator", "metadata", "protocol.messages"},
+    "testing": {"server", "coordinator", "metadata", "protocol"},
 }
 #: Single files that may reach further.
 EXCEPTIONS = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError
 from kcore.server.broker import Broker
 from kcore.server.cluster import Cluster
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
@@ -13,6 +14,7 @@ from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
 from kcore.testing.group_state import PartitionLag
 from kcore.testing.kafka_report import kafka_report
+from kcore.testing.request_faults import RequestFault, fault_of
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
@@ -25,6 +27,7 @@ class KafkaTestSupport(ClientSettings):
 
     def __init__(self, brokers: RunningBrokers) -> None:
         self._brokers = brokers
+        self._faults: list[RequestFault] = []
 
     # -- topics -----------------------------------------------------------------------------------------
 
@@ -39,6 +42,57 @@ class KafkaTestSupport(ClientSettings):
     def describe(self) -> str:
         """Topics with their offsets, groups with members and lag, and what `explain` says, for people."""
         return kafka_report(self._brokers, self.lag)
+
+    # -- faults -----------------------------------------------------------------------------------------
+
+    def fault(
+        self,
+        api: str | None = None,
+        *,
+        error: str | type[ApiError] | None = None,
+        delay: float | None = None,
+        cut: str | None = None,
+        silent: bool = False,
+        times: int | None = None,
+        client_id: str = "*",
+        topic: str | None = None,
+        partition: int | None = None,
+        from_broker: int | None = None,
+        broker: int | None = None,
+    ) -> RequestFault:
+        """Have requests fail from now on, until the `with` block ends, end(), the test's end, or `times` requests.
+
+        Of what is chosen, each one has this fault; a fault that was made later comes first.  Chosen by: api, Kafka's
+        name of it ("Produce", "OffsetCommit"), None for each; client_id, as a pattern like "shop-*"; topic and
+        partition, if the request names them (a Fetch names what has changed since the last one of its session);
+        from_broker: what this broker sends to others; broker: to which broker, None for all that run now.
+        One of: error, a class of kcore.errors or Kafka's name, for everything in the request; delay in seconds;
+        cut="before", the connection ends and nothing is done, or cut="after", it is done and the connection ends
+        instead of the answer; silent=True, no answer until the fault ends, and then the connection ends.
+        Raises ValueError for a combination that makes no sense, RuntimeError for a broker that does not run.
+        """
+        running = self._brokers.running()
+        if broker is not None and broker not in running:
+            raise RuntimeError(f"broker {broker} does not run")
+        fault = fault_of(
+            running if broker is None else {broker: running[broker]},
+            api,
+            error=error,
+            delay=delay,
+            cut=cut,
+            silent=silent,
+            times=times,
+            client_id=client_id,
+            topic=topic,
+            partition=partition,
+            from_broker=from_broker,
+        )
+        self._faults.append(fault)
+        return fault
+
+    def end_faults(self) -> None:
+        while self._faults:
+            self._faults.pop().end()
 
     # -- waits ------------------------------------------------------------------------------------------
 
@@ -160,6 +214,20 @@ class KafkaClusterFixture(KafkaTestSupport):
         """As Cluster.wait_until_in_sync(), but raises WaitTimedOut."""
         self._in_sync_wait(topic).run(timeout)
 
+    def wait_for_isr(self, topic: str, brokers: Collection[int], partition: int = 0, timeout: float = 30) -> None:
+        """Wait until just these brokers are in sync with the partition.
+
+        Raises WaitTimedOut with the ISR after `timeout` seconds.
+        """
+        self._isr_wait(topic, brokers, partition).run(timeout)
+
+    def _isr_wait(self, topic: str, brokers: Collection[int], partition: int) -> Wait:
+        def isr() -> list[int]:
+            return sorted(self.cluster.isr(topic, partition))
+
+        wanted = f"the ISR of {topic}-{partition} to be {sorted(brokers)}"
+        return Wait(lambda: isr() == sorted(brokers), wanted, lambda: f"it is {isr()}")
+
     def _led_wait(self, topic: str, partition: int | None) -> Wait:
         return _partitions_wait(f"{topic} to be led", lambda: self._partitions.unled(topic, partition))
 
@@ -198,6 +266,9 @@ class AsyncClusterWaits(AsyncWaits):
 
     async def wait_until_in_sync(self, topic: str, timeout: float = 30) -> None:
         await self._kafka._in_sync_wait(topic).run_async(timeout)
+
+    async def wait_for_isr(self, topic: str, brokers: Collection[int], partition: int = 0, timeout: float = 30) -> None:
+        await self._kafka._isr_wait(topic, brokers, partition).run_async(timeout)
 
 
 def _partitions_wait(wanted: str, reasons: Callable[[], Mapping[TopicPartition, str]]) -> Wait:

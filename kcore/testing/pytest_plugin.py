@@ -78,6 +78,7 @@ def kafka(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaFix
         for name, partitions in marker.topics.items():
             broker.create_topic(name, partitions)
         yield kafka
+        kafka.end_faults()
 
 
 @pytest.fixture
@@ -93,6 +94,7 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[
         for name, partitions in marker.topics.items():
             cluster.create_topic(name, partitions)
         yield kafka
+        kafka.end_faults()  # brokers that stop have to hear of each other
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,7 @@ def topics_of_test(kafka: KafkaFixture, topics: Mapping[str, int]) -> Iterator[N
             _make_topic(broker, name, partitions)
         yield
     finally:
+        kafka.end_faults()
         broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)
         for name in sorted(_topic_names(broker)):
             if name in topics_before:

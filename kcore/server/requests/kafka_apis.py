@@ -7,7 +7,7 @@ RequestHandlerPool, which also gets the large ones (docs/decisions/0009-where-a-
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from importlib import import_module
 from typing import NamedTuple
@@ -98,6 +98,22 @@ class KafkaApis:
                 self._pool.submit(request, partial(self._restart_and_run, context, entry, body), runs_on)
                 return
         self._run(context, entry, body)
+
+    @property
+    def served(self) -> Collection[ApiKey]:
+        return self._served.keys()
+
+    def handler(self, api_key: ApiKey) -> Handler:
+        """What answers the requests of an API.  Raises InvalidRequest for one that is not served."""
+        return (self._entries.get(api_key) or self._load(api_key)).handler
+
+    def replace_handler(self, api_key: ApiKey, make: Callable[[Handler], Handler]) -> None:
+        """From now on the requests of an API come to make(its handler), on the thread on which they did before.
+
+        Raises InvalidRequest for an API that is not served.
+        """
+        entry = self._entries.get(api_key) or self._load(api_key)
+        self._entries[api_key] = entry._replace(handler=make(entry.handler))
 
     def measured(self) -> Iterator[tuple[MetricName, Measured]]:
         """How many requests of each API and version came, and how long they took to be answered."""

@@ -893,15 +893,15 @@ def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_vers
     apis = broker.running.apis
     with Client(broker) as client:
         client.ask(m.MetadataRequest(topics=[]), 1)
-    entry = apis._entries.get(api_key) or apis._load(api_key)
+    handler = apis.handler(api_key)
 
     class Broken:
-        error_response = staticmethod(entry.handler.error_response)
+        error_response = staticmethod(handler.error_response)
 
         def handle(self, context, body):
             raise ZeroDivisionError("a bug")
 
-    apis._entries[api_key] = entry._replace(handler=Broken())
+    apis.replace_handler(api_key, lambda _: Broken())
     try:
         for version in versions(api_key):
             request = request_class(api_key)()
@@ -919,7 +919,7 @@ def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_vers
                 )
                 assert response.error_code == (0 if silent else -1), f"version {version}"
     finally:
-        apis._entries[api_key] = entry
+        apis.replace_handler(api_key, lambda _: handler)
     assert "a bug" in caplog.text
     with Client(broker) as client:
         assert client.ask(m.MetadataRequest(topics=[]), 1).brokers

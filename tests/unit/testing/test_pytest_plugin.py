@@ -281,4 +281,4 @@ def test_a_wait_that_pytest_timeout_ends_is_reported_with_the_brokers(pytester):
 
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=9)
+    run_pytest(pytester).assert_outcomes(passed=11)

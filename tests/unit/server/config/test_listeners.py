@@ -152,8 +152,7 @@ def test_a_handler_gets_the_client_and_the_listener_of_a_request(monkeypatch, ca
 
     caplog.set_level(logging.DEBUG)
     with kcore.Broker(**TWO) as broker:
-        entry = broker.running.apis._load(ApiKey.HEARTBEAT)
-        broker.running.apis._entries[ApiKey.HEARTBEAT] = entry._replace(handler=Handler())
+        broker.running.apis.replace_handler(ApiKey.HEARTBEAT, lambda _: Handler())
         with Client(At(ports(broker)["EXTERNAL"]), client_id="me") as client:
             client.ask(HeartbeatRequest(), 2)
             client.ask(HeartbeatRequest(), 3)
@@ -168,7 +167,7 @@ def test_a_handler_gets_the_client_and_the_listener_of_a_request(monkeypatch, ca
 def test_a_throttled_response_has_the_throttle_time_where_its_version_can_and_mutes_its_connection(version):
     with kcore.Broker() as broker, Client(broker) as client:
         broker.create_topic("t")
-        handler = broker.running.apis._load(ApiKey.PRODUCE).handler
+        handler = broker.running.apis.handler(ApiKey.PRODUCE)
         handle, contexts = handler.handle, []
 
         def throttled(context, body):
@@ -184,9 +183,8 @@ def test_a_throttled_response_has_the_throttle_time_where_its_version_can_and_mu
 
             handle(Throttling(), body)
 
-        entry = broker.running.apis._entries[ApiKey.PRODUCE]
         holder = type("Holder", (), {"handle": staticmethod(throttled), "error_response": handler.error_response})
-        broker.running.apis._entries[ApiKey.PRODUCE] = entry._replace(handler=holder())
+        broker.running.apis.replace_handler(ApiKey.PRODUCE, lambda _: holder())
         data = p.PartitionProduceData(index=0, records=batch(b"x"))
         request = p.ProduceRequest(
             acks=1, timeout_ms=1000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
