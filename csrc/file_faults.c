@@ -25,6 +25,8 @@ static kc_file_fault faults[MAX_FAULTS];
 static int64_t counts[KC_CALL_COUNT];
 static mapping mappings[MAX_MAPPINGS]; /* writable ones, to write down what was stored through them */
 static int recording = -1;
+static uint32_t held; /* calls that wait, a bit for each kind */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 
 /* -- which file ------------------------------------------------------------------------------------------------ */
 
@@ -51,8 +53,7 @@ static mapping *mapping_at(const void *address) {
 /* -- which calls fail ------------------------------------------------------------------------------------------ */
 
 /* How many of `size` bytes the call may move; -1 when it has to fail, errno set. */
-static int64_t allowed(kc_file_call call, const char *path, const char *other, int64_t size) {
-    counts[call]++;
+static int64_t allowed_now(kc_file_call call, const char *path, const char *other, int64_t size) {
     for (kc_file_fault *fault = faults; fault < faults + MAX_FAULTS; fault++) {
         if (fault->times == 0 || !(fault->calls >> call & 1)) continue;
         if (fault->thread && fault->thread != (uint64_t)(uintptr_t)pthread_self()) continue;
@@ -73,6 +74,16 @@ static int64_t allowed(kc_file_call call, const char *path, const char *other, i
         return -1;
     }
     return size;
+}
+
+/* The same, after a wait if such calls are held; other calls go on meanwhile. */
+static int64_t allowed(kc_file_call call, const char *path, const char *other, int64_t size) {
+    counts[call]++;
+    int64_t n = allowed_now(call, path, other, size);
+    int error = errno;
+    while (held >> call & 1) pthread_cond_wait(&released, &lock);
+    errno = error;
+    return n;
 }
 
 /* -- what is written down -------------------------------------------------------------------------------------- */
@@ -309,8 +320,17 @@ void kc_file_count_calls(void) {
     pthread_mutex_unlock(&lock);
 }
 
+void kc_file_hold(kc_file_call call) {
+    pthread_mutex_lock(&lock);
+    held |= 1u << call;
+    kc_file_ops_now = &faulty;
+    pthread_mutex_unlock(&lock);
+}
+
 void kc_file_clear_faults(void) {
     pthread_mutex_lock(&lock);
+    held = 0;
+    pthread_cond_broadcast(&released);
     memset(faults, 0, sizeof faults);
     memset(counts, 0, sizeof counts);
     memset(mappings, 0, sizeof mappings);

@@ -45,6 +45,9 @@ typedef struct kc_file_fault {
 /* One more rule, in place of one for the same calls and paths.  Whether there was room for it. */
 int kc_file_fail(const kc_file_fault *fault);
 
+/* Such calls wait, when they are counted and it is decided whether they fail, until kc_file_clear_faults. */
+void kc_file_hold(kc_file_call call);
+
 /* Back to libc. */
 void kc_file_clear_faults(void);
 

@@ -99,4 +99,5 @@ def record_to(fd: int) -> None:
     """For tests: each call that changes a log directory is appended to this file (csrc/file_faults.h says how), and
     nothing is synced to the real disk, until clear_faults().  Only what is opened from here on is recorded."""
 
+def hold(call: Call) -> None: ...  # for tests: such calls wait until clear_faults()
 def clear_faults() -> None: ...

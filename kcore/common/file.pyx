@@ -94,6 +94,7 @@ cdef extern from "file_faults.h" nogil:
         uint64_t thread
         char under[512]
     int kc_file_fail(const kc_file_fault *fault)
+    void kc_file_hold(kc_file_call call)
     void kc_file_clear_faults()
     int64_t kc_file_calls(kc_file_call call)
     void kc_file_count_calls()
@@ -628,6 +629,11 @@ def record_to(int fd):
     """For tests: each call that changes a log directory is appended to this file (csrc/file_faults.h says how), and
     nothing is synced to the real disk, until clear_faults().  Only what is opened from here on is recorded."""
     kc_file_record(fd)
+
+
+def hold(str call):
+    """For tests: such calls, which must release the GIL, wait until clear_faults(); calls() counts them."""
+    kc_file_hold(<kc_file_call><int>_CALLS.index(call))
 
 
 def clear_faults():

@@ -1,11 +1,13 @@
 import errno
 import os
 import random
+import re
 import shutil
 import struct
-import tempfile
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import pytest
 
@@ -20,8 +22,37 @@ from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests import golden_data
-from tests.own_process import in_own_process
 from tests.unit.log.segments import Model, batch, entries, file_bytes, files_of, filled, random_batches, records
+from tests.waiting import DEADLINE_S, wait_until
+
+
+@contextmanager
+def held_in(call, flush, *, error=0):
+    """A flush in another thread, that waits in its first such call while the block runs; then the call fails with
+    `error`.  OSError of the flush."""
+    file.count_calls()
+    if error:
+        file.fail_next(call, error)
+    file.hold(call)
+    with ThreadPoolExecutor(1) as pool:
+        flushed = pool.submit(flush)
+        try:
+            wait_until(lambda: file.calls(call) or flushed.done())
+            assert not flushed.done()
+            yield
+        finally:
+            file.clear_faults()
+        flushed.result(DEADLINE_S)
+
+
+def files_in_use():
+    """The paths of this process's open files and of its mappings."""
+    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # closed by another thread
+            paths.add(os.readlink(f"/proc/self/fd/{fd}"))
+    return paths
+
 
 # --- golden ---------------------------------------------------------------------------------------------------------
 
@@ -397,30 +428,18 @@ def test_SEG_13_flush_syncs_log_and_indexes(tmp_path):
         segment.flush()
 
 
-@in_own_process
-def test_SEG_13_a_flush_goes_on_with_the_files_of_a_segment_that_is_closed_meanwhile():
-    failures = []
-
-    def flush(segment):
-        try:
-            segment.flush()
-        except BaseException as error:
-            failures.append(error)
-
-    with tempfile.TemporaryDirectory() as directory:
-        for n in range(60):
-            segment = LogSegment(directory, n, index_interval_bytes=0)
-            segment.append(records(batch(n), batch(n + 1)))
-            file.count_calls()
-            flusher = threading.Thread(target=flush, args=(segment,))
-            flusher.start()
-            while not file.calls("fsync" if n % 2 else "msync"):
-                assert flusher.is_alive() or file.calls("msync"), failures
-                time.sleep(0)
-            # Most likely while the flush waits for the disk.
-            segment.close(trim=False)
-            flusher.join()
-    assert not failures
+@pytest.mark.parametrize("error", [0, errno.EIO])
+@pytest.mark.parametrize(("call", "extension"), [("fsync", "log"), ("msync", "index")])
+def test_SEG_13_a_flush_goes_on_with_the_files_of_a_segment_that_is_closed_meanwhile(tmp_path, call, extension, error):
+    segment = filled(tmp_path, random_batches(random.Random(3), 40), index_interval_bytes=100)
+    path = f"{segment.log_path.removesuffix('log')}{extension}"
+    with (
+        pytest.raises(OSError, match=re.escape(path)) if error else nullcontext(),
+        held_in(call, segment.flush, error=error),
+    ):
+        segment.close(trim=False)
+        assert path in files_in_use()
+    assert path not in files_in_use()
 
 
 def test_suffixes_change_on_all_four_files_and_slices_live_on(tmp_path):
