@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import re
 import struct
 
 import pytest
@@ -103,6 +104,32 @@ def test_bytes_that_are_not_exactly_the_records_are_corrupt_before_one_is_yielde
     assert e.value.source == "t.log"
     assert e.value.offset == 0
     assert e.value.position >= 9
+
+
+LONG_VALUE = model.encode_varint(20) + bytes(20)
+
+
+@pytest.mark.parametrize(
+    ("payload", "count", "problem"),
+    [
+        (record_bytes(length=7), 1, "record length at position 70: expected 6, found 7"),
+        (record_bytes(length=27, value=LONG_VALUE), 1, "record length at position 70: expected 26, found 27"),
+        (WHOLE + record_bytes(offset=1, length=7), 2, "record length at position 77: expected 6, found 7"),
+        (record_bytes(length=7) + b"\x00", 1, "record length at position 70: expected 7, found 8"),
+        (record_bytes(length=5), 1, "record header count at position 70: expected 6, found -1"),
+        (record_bytes(length=-1), 1, "record length at position 70: expected 6, found -1"),
+        (b"\x00", 1, "record attributes at position 70: expected 1, found 0"),
+        (WHOLE + b"\xff", 2, "record length at position 77: expected 8, found 7"),
+        (record_bytes(headers=b"\x02"), 1, "record header count at position 70: expected 7, found -1"),
+        (record_bytes(headers=b"\x04\x00"), 1, "record header count at position 70: expected 8, found -1"),
+        (record_bytes(headers=b"\x02\x00"), 1, "record header at position 70: expected 8, found -1"),
+        (WHOLE + b"\x00", 1, "bytes after the last record at position 77: expected 0, found 1"),
+    ],
+)
+def test_a_length_or_count_that_is_wrong_by_one_is_named_with_what_is_there(payload, count, problem):
+    """Nothing after the payload is read: what stands there would decide what is found wrong."""
+    with pytest.raises(CorruptMessage, match=rf"^t\.log: {re.escape(problem)} \("):
+        batch_of(payload, count=count).records()
 
 
 @pytest.mark.parametrize("seed", range(5))
