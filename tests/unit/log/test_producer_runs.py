@@ -120,3 +120,16 @@ def test_a_run_ends_where_there_are_too_many_producers():
 def test_a_row_that_is_not_there_is_an_error(start):
     with pytest.raises(ValueError, match="no row"):
         take_runs(table(batch()), start, 0, 0)
+
+
+@pytest.mark.parametrize("rows", range(3, 12))
+def test_rows_that_an_earlier_table_left_in_the_same_memory_are_not_read(rows):
+    """A table has room for as many batches as the size of the first ones lets it expect, here `rows` and one more; the
+    C library gives it the memory of the table before it."""
+    small = bytes(idempotent(1, 0))
+    empty = len(idempotent(1, 0, size=0))
+    large = bytes(at(1, idempotent(1, 1, size=(rows - 1) * len(small) - empty)))
+    for _ in range(5):
+        assert take_runs(table(*[small] * rows), 0, 2**62, LATEST)[0] == rows
+        row, [(producer, _, batches, *_)] = take_runs(table(small, large), 0, 2**62, LATEST)
+        assert (row, producer, len(batches)) == (2, 1, 2)
