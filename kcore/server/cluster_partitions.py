@@ -72,10 +72,8 @@ class ClusterPartitions:
 
     def prefer(self, tp: TopicPartition, broker_id: int) -> None:
         """Make one of its replicas the preferred leader.  Raises what the controller answers."""
-        replicas = self.replicas(*tp)
-        if replicas[0] == broker_id:
-            return
-        target = (broker_id, *(replica for replica in replicas if replica != broker_id))
+        # Also where it is the preferred one in the metadata: they may be older than the last change.
+        target = (broker_id, *(replica for replica in self.replicas(*tp) if replica != broker_id))
         self._ask_controller(tp, lambda controller, done: controller.alter_partition_reassignments({tp: target}, done))
 
     def elect_preferred(self, tp: TopicPartition) -> None:

@@ -72,6 +72,22 @@ def test_a_leader_is_moved_and_stays_there(cluster):
         assert cluster.leader("moved", 1) == target
 
 
+def test_a_leader_that_is_made_the_preferred_one_can_be_moved_at_once(cluster, monkeypatch):
+    cluster.create_topic("back")
+    first = cluster.leader("back")
+    cluster.wait_until_in_sync("back")
+    stale = cluster.brokers[first].metadata_cache.topic("back").partitions[0].replicas
+    cluster.stop(first)
+    cluster.wait_until_led("back")
+    second = cluster.leader("back")
+    cluster.start(first)
+    cluster.wait_until_in_sync("back")
+    cluster.move_leader("back", to=second)
+    monkeypatch.setattr(cluster._partitions, "replicas", lambda topic, partition: stale)
+    cluster.move_leader("back", to=first)
+    assert cluster.leader("back") == first
+
+
 def test_a_leader_goes_only_where_a_replica_is(cluster):
     cluster.create_topic("double", replication_factor=2)
     replicas = cluster.brokers[0].metadata_cache.topic("double").partitions[0].replicas
