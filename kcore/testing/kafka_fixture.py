@@ -14,7 +14,7 @@ from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
 from kcore.testing.group_state import PartitionLag
 from kcore.testing.kafka_report import kafka_report
-from kcore.testing.request_faults import RequestFault, fault_of
+from kcore.testing.request_faults import RequestChoice, RequestFault, action_of, make_fault
 from kcore.testing.running_brokers import RunningBrokers
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
@@ -74,18 +74,12 @@ class KafkaTestSupport(ClientSettings):
         running = self._brokers.running()
         if broker is not None and broker not in running:
             raise RuntimeError(f"broker {broker} does not run")
-        fault = fault_of(
-            running if broker is None else {broker: running[broker]},
+        fault = make_fault(
+            list(running.values()) if broker is None else [running[broker]],
             api,
-            error=error,
-            delay=delay,
-            cut=cut,
-            silent=silent,
-            times=times,
-            client_id=client_id,
-            topic=topic,
-            partition=partition,
-            from_broker=from_broker,
+            RequestChoice(client_id, from_broker, topic, partition),
+            action_of(error, delay, cut, silent=silent),
+            times,
         )
         self._faults.append(fault)
         return fault

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Self
 from uuid import UUID
@@ -140,49 +140,54 @@ class _AnswerLost(RequestContext):
         self.request.close_connection(_REASON)
 
 
-def fault_of(
-    brokers: Mapping[int, Broker],
-    api: str | None,
-    *,
-    error: str | type[ApiError] | None = None,
-    delay: float | None = None,
-    cut: str | None = None,
-    silent: bool = False,
-    times: int | None = None,
-    client_id: str = "*",
-    topic: str | None = None,
-    partition: int | None = None,
-    from_broker: int | None = None,
+class RequestChoice(NamedTuple):
+    """Which requests.  client_id: a pattern.  from_broker: those that this broker sends to others.  topic, partition:
+    those that name it."""
+
+    client_id: str = "*"
+    from_broker: int | None = None
+    topic: str | None = None
+    partition: int | None = None
+
+    def matcher(self, brokers: Iterable[Broker]) -> Callable[[RequestContext, Message], bool]:
+        """Raises ValueError for a choice that makes no sense."""
+        patterns: tuple[str, ...] = (self.client_id,)
+        if self.from_broker is not None:
+            if self.client_id != "*":
+                raise ValueError("client_id and from_broker are both given: give one")
+            # Its fetchers, its requests to the controller, and those of the controller that it may be.
+            broker = self.from_broker
+            patterns = (f"broker-{broker}-fetcher-*", f"broker-{broker}", f"controller-{broker}")
+        topic, partition = self.topic, self.partition
+        if partition is not None and topic is None:
+            raise ValueError("partition without topic: give both")
+
+        def matches(context: RequestContext, body: Message) -> bool:
+            if not any(fnmatchcase(context.client_id, pattern) for pattern in patterns):
+                return False
+            if topic is None:
+                return True
+            ids = {broker.metadata_cache.topic_id(topic) for broker in brokers} - {ZERO_UUID}
+            return _names(body, {topic, *ids}, partition)
+
+        return matches
+
+
+def make_fault(
+    brokers: Collection[Broker], api: str | None, choice: RequestChoice, action: Action, times: int | None
 ) -> RequestFault:
-    """Of requests to these brokers.  Raises ValueError; KafkaTestSupport.fault() says what the arguments mean."""
-    patterns: tuple[str, ...] = (client_id,)
-    if from_broker is not None:
-        if client_id != "*":
-            raise ValueError("client_id and from_broker are both given: give one")
-        # Its fetchers, its requests to the controller, and those of the controller that it may be.
-        patterns = (f"broker-{from_broker}-fetcher-*", f"broker-{from_broker}", f"controller-{from_broker}")
-    if partition is not None and topic is None:
-        raise ValueError("partition without topic: give both")
+    """Of requests to these brokers.  api: its name, None for each.  Raises ValueError."""
     if times is not None and times < 1:
         raise ValueError(f"times={times}: expected 1 or more")
-    action = _action_of(error, delay, cut, silent=silent)
-
-    def matches(context: RequestContext, body: Message) -> bool:
-        if not any(fnmatchcase(context.client_id, pattern) for pattern in patterns):
-            return False
-        if topic is None:
-            return True
-        ids = {broker.metadata_cache.topic_id(topic) for broker in brokers.values()} - {ZERO_UUID}
-        return _names(body, {topic, *ids}, partition)
-
-    fault = RequestFault(action, matches, times)
-    for broker in brokers.values():
+    fault = RequestFault(action, choice.matcher(brokers), times)
+    for broker in brokers:
         served = broker.running.apis.served
         fault.put_into(broker, served if api is None else [_api_key(api, served)])
     return fault
 
 
-def _action_of(error: str | type[ApiError] | None, delay: float | None, cut: str | None, *, silent: bool) -> Action:
+def action_of(error: str | type[ApiError] | None, delay: float | None, cut: str | None, *, silent: bool) -> Action:
+    """Raises ValueError unless just one is given; KafkaTestSupport.fault() says what each means."""
     given = [
         name
         for name, value in {"error": error, "delay": delay, "cut": cut, "silent": silent or None}.items()
