@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
 
 
 class SecurityProtocol(Enum):
@@ -41,10 +43,11 @@ ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 @dataclass(slots=True)
 class ConnectionContext:
     """What all requests of a connection have in common.  client_address: without the port.  client_software: name and
-    version that the client has given (KIP-511)."""
+    version that the client has given (KIP-511).  sent_from: FetchParams.sent_from of its consumer."""
 
     listener_name: str
     security_protocol: SecurityProtocol
     principal: KafkaPrincipal
     client_address: str
     client_software: str = ""
+    sent_from: dict[TopicPartition, int] = field(default_factory=dict, repr=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from kcore.common.text import counted
+from kcore.common.text import counted, date_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
@@ -76,6 +76,7 @@ class IsrExplanation:
     high_watermark_candidate: what the high watermark would rise to now; it never falls, so it may be above.
     held_back_by: why a follower does not get records, None if nothing is known to be wrong.
     lost_records: what the log lacks, or may lack; None if it has all its records.
+    damage: where its records are damaged that it leads on, as far as that was found; None if it was not.
     """
 
     topic: str
@@ -98,6 +99,7 @@ class IsrExplanation:
     waiting: tuple[WaitingRequest, ...]
     held_back_by: str | None = None
     lost_records: str | None = None
+    damage: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.topic}-{self.partition} on broker {self.broker_id}: {self._role()}"]
@@ -122,6 +124,8 @@ class IsrExplanation:
             lines.append(f"  no leader knows the ISR: `kcore topics describe {self.topic}` shows the stored one")
         if self.lost_records is not None:
             lines.append(f"  lost records: {self.lost_records}")
+        if self.damage is not None:
+            lines.append(f"  damaged: {self.damage}")
         if self.held_back_by is not None:
             lines.append(f"  held back: {self.held_back_by}")
         lines += _waiting_lines(self.waiting)
@@ -162,6 +166,7 @@ class FetchExplanation:
 
     readable_limit: the offset below which this reader may read, and limit: what it is.  readable_bytes: what the answer
     would hold.  error: the name of the error instead, or None.  answered_now: else it waits; rule says for what.
+    damage: see IsrExplanation.
     """
 
     topic: str
@@ -180,6 +185,7 @@ class FetchExplanation:
     answered_now: bool
     rule: str
     waiting: tuple[WaitingRequest, ...]
+    damage: str | None = None
 
     def __str__(self) -> str:
         verdict = "answered at once" if self.answered_now else "waits"
@@ -190,6 +196,8 @@ class FetchExplanation:
             f"last stable offset {self.last_stable_offset}",
             f"  {verdict}: {self.rule}",
         ]
+        if self.damage is not None:
+            lines.append(f"  damaged: {self.damage}")
         return "\n".join(lines + _waiting_lines(self.waiting))
 
 
@@ -262,6 +270,7 @@ def explain_isr(
         waiting=waiting_requests(replica_manager, topic_partition) if leads else (),
         held_back_by=None if leads else replica_manager.fetchers.delay_reason(topic_partition),
         lost_records=None if log.lost_records is None else meaning_of(log.lost_records.first_offset),
+        damage=_damage(replica_manager, partition),
     )
 
 
@@ -470,7 +479,21 @@ def explain_fetch(
         answered_now=answered_now,
         rule=rule,
         waiting=waiting_requests(replica_manager, topic_partition),
+        damage=_damage(replica_manager, partition),
     )
+
+
+def _damage(replica_manager: ReplicaManager, partition: Partition) -> str | None:
+    """Of the leader."""
+    known = replica_manager.damage_checks.known_damage(partition)
+    if known is None:
+        return None
+    state = partition.state
+    if isinstance(state, LeaderState) and not state.replicas:
+        heals = "There is no other replica: `kcore repair` says what can be kept"
+    else:
+        heals = "No other replica was in sync; once one is, it leads, and this broker copies the records from it"
+    return f"from {known.damage}; found at {date_of(known.since_ms)}.  Readers do not get past it.  {heals}"
 
 
 def _reader(params: FetchParams) -> str:

@@ -34,7 +34,8 @@ class FetchParams:
     max_wait_ms <= 0 answers at once.  With hard_max_bytes the response never exceeds max_bytes; without it the
     first partition that has data may, by what its first batch needs (RD-18, RD-19).  quota: the throttle of a
     follower's fetch; None if there is none now.  client: None for a consumer below Fetch 11, and for a reader that is
-    none.
+    none.  sent_from: the offsets from which on the connection's consumer was sent records last; kept by LocalReads,
+    None for a reader that is not remembered.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
@@ -47,6 +48,7 @@ class FetchParams:
     hard_max_bytes: bool = False
     client: ClientMetadata | None = None
     quota: ReplicaQuota | None = None
+    sent_from: dict[TopicPartition, int] | None = None
 
     @property
     def only_leader(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from kcore.replica.damage_checks import DamageChecks
     from kcore.replica.replica_meters import ReplicaMeters
     from kcore.replica.replica_selector import PreferredReadReplica
+
+
+#: A consumer's offsets are remembered of so many partitions.
+_MAX_REMEMBERED = 10_000
 
 
 @dataclass(slots=True)
@@ -65,13 +70,16 @@ class LocalReads:
         self.meters = meters
         self.preferred_read_replica = preferred_read_replica
         self._damage_checks = damage_checks
+        # Any seed: the choices must only not keep step with the order in which a client names its partitions.
+        self._random = Random(0).random
 
     def read_again(
         self, params: FetchParams, fetch_infos: FetchInfos
     ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
-        """The answers to a fetch that has waited.  A follower's state is left as it is: what its fetch says was taken
-        in when it came."""
-        return self.read(params, fetch_infos, None).answers
+        """The answers to a fetch that has waited.  What it says of its reader was taken in when it came."""
+        if params.replica_id >= 0:
+            return self._read_for_follower(params, fetch_infos, None).answers
+        return self._read_for_consumer(params, fetch_infos).answers
 
     def read(self, params: FetchParams, fetch_infos: FetchInfos, follower_fetch_time_ms: int | None) -> ReadResult:
         """One read of each partition, in request order (RD-17..20).
@@ -80,7 +88,10 @@ class LocalReads:
         """
         if params.replica_id >= 0:
             return self._read_for_follower(params, fetch_infos, follower_fetch_time_ms)
-        return self._read_for_consumer(params, fetch_infos)
+        result = self._read_for_consumer(params, fetch_infos)
+        if params.sent_from is not None and result.readable_bytes:
+            self._note_consumer(params.sent_from, fetch_infos, result.answers)
+        return result
 
     def _read_for_consumer(self, params: FetchParams, fetch_infos: FetchInfos) -> ReadResult:
         result = ReadResult([], [], [])
@@ -201,6 +212,34 @@ class LocalReads:
             self._damage_checks.note_repeat(partition, replica, offset, fetch_time_ms)
         else:
             replica.sent_from = offset
+
+    def _note_consumer(
+        self,
+        sent_from: dict[TopicPartition, int],
+        fetch_infos: FetchInfos,
+        answers: list[tuple[TopicPartition, FetchPartitionResult]],
+    ) -> None:
+        """Remember from which offset on a consumer is sent records.  Whoever ends at a wrong CRC begins there again, on
+        this connection or on the next one.
+
+        Of one partition of the fetch: a consumer that stands still fetches again and again, and the others' fetches of
+        many partitions do not get slower.
+        """
+        count = len(fetch_infos)
+        place = 0 if count == 1 else int(self._random() * count)
+        if not answers[place][1].records.size_in_bytes:
+            return
+        topic_partition, data = fetch_infos[place]
+        offset = data.fetch_offset
+        if sent_from.get(topic_partition, offset) != offset:
+            sent_from[topic_partition] = offset
+            return
+        if topic_partition not in sent_from and len(sent_from) >= _MAX_REMEMBERED:
+            sent_from.clear()
+        sent_from[topic_partition] = offset
+        partition = self.hosted_partitions.get(topic_partition)
+        if isinstance(partition, Partition):
+            self._damage_checks.note_read(partition, offset)
 
     def _add_failure(
         self, result: ReadResult, topic_partition: TopicPartition, data: FetchPartitionData, error: Exception

@@ -102,7 +102,7 @@ class IdleFetch(NamedTuple):
 
 @dataclass(slots=True)
 class RepeatedReads:
-    """How often a follower was sent records from the same offset on, and since when (ms)."""
+    """How often a reader was sent records from the same offset on, and since when (ms)."""
 
     offset: int
     count: int

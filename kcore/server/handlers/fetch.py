@@ -136,9 +136,11 @@ class Handler:
         if quota.is_enabled and replica_id < 0:
             in_window = quota.max_amount_in_window(context.principal.name, context.client_id)
             max_bytes = int(min(max_bytes, in_window))
-        client = None
-        if version >= 11 and replica_id < 0:
-            client = ClientMetadata(body.rack_id, context.listener_name) if body.rack_id else _WITHOUT_RACK
+        client, sent_from = None, None
+        if replica_id < 0:
+            sent_from = context.request.connection.context.sent_from
+            if version >= 11:
+                client = ClientMetadata(body.rack_id, context.listener_name) if body.rack_id else _WITHOUT_RACK
         return FetchParams(
             replica_id=replica_id,
             replica_epoch=body.replica_state.replica_epoch if version >= 15 else -1,
@@ -149,6 +151,7 @@ class Handler:
             hard_max_bytes=version <= 2,
             client=client,
             quota=self._leader_quota if replica_id >= 0 and self._leader_quota.is_bounded else None,
+            sent_from=sent_from,
         )
 
     def _handle_in_session(self, context: RequestContext, body: FetchRequest) -> None:

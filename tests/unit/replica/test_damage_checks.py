@@ -8,11 +8,14 @@ import pytest
 
 from kcore import errors
 from kcore.common import file
+from kcore.common.text import date_of
+from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.lost_records import LostRecords, read_mark
 from kcore.replica import damage_checks, local_reads
 from kcore.replica.damage_checks import CHECK_INTERVAL_MS, REPEATS, REPEATS_MS
-from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from kcore.replica.explain import explain_fetch, explain_isr
+from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state_store import StoredIsr
 from tests.batches import batch
@@ -181,6 +184,145 @@ def test_a_consumer_that_gets_nothing_although_there_are_records_is_a_reason_for
         assert dict(answer.result)[TP].records.size_in_bytes == 0
     node.advance(1)
     assert checks == [4] and node.given_up == [TP] and log_of(node).lost_records == LostRecords(3)
+
+
+@pytest.fixture
+def committed(node):
+    """All five records, so that consumers read them."""
+    fetch(node, 5, replica_id=1, every_ms=1)
+    return node
+
+
+def consume(node, offset, sent_from, *, times=1, every_ms=REPEATS_MS, **params):
+    for _ in range(times):
+        node.fetch(offset, replica_id=-1, sent_from=sent_from, **{"max_wait_ms": 0, **params})
+        node.advance(every_ms)
+
+
+@pytest.mark.parametrize("is_one_connection", [True, False])
+def test_a_leader_gives_up_a_partition_whose_damaged_records_a_consumer_asks_for_again_and_again(
+    committed, caplog, is_one_connection
+):
+    """A consumer that ends at a wrong CRC, and is started again, has another connection."""
+    damage(committed, 3)
+    connection = {}
+    for _ in range(REPEATS + 1):
+        consume(committed, 2, connection if is_one_connection else {})
+    assert committed.given_up == [TP] and read_mark(log_of(committed).directory) == 3
+    assert "It goes offline, another of [1] is to lead" in caplog.text
+
+
+def test_a_consumer_that_comes_to_damaged_records_asks_again_and_again_from_there_on(committed):
+    damage(committed, 3)
+    connection = {}
+    consume(committed, 0, connection)
+    consume(committed, 2, connection, times=REPEATS + 1)
+    assert committed.given_up == [TP] and read_mark(log_of(committed).directory) == 3
+
+
+def test_two_consumers_that_stand_still_at_two_offsets_and_one_that_goes_on_are_distinguished(committed, monkeypatch):
+    checks = during_a_check(monkeypatch, lambda: None)
+    standing, other, reading = {}, {}, {}
+    for number in range(REPEATS):
+        consume(committed, 2, standing, every_ms=1)
+        consume(committed, 1, other, every_ms=1)
+        consume(committed, number, reading)
+    committed.advance(1)
+    assert checks == [2], "each segment is checked once in a minute"
+
+
+@pytest.mark.parametrize("rounds", [1, 20])
+def test_a_consumer_that_reads_the_same_records_again_is_no_reason_for_a_check(committed, monkeypatch, rounds):
+    checks = during_a_check(monkeypatch, lambda: None)
+    connection = {}
+    for _ in range(rounds):
+        for offset in (0, 1, 2, 3, 4):
+            consume(committed, offset, connection)
+    assert not checks
+
+
+def test_a_consumer_that_asks_quickly_for_the_same_records_is_no_reason_for_a_check(committed, monkeypatch):
+    checks = during_a_check(monkeypatch, lambda: None)
+    consume(committed, 2, {}, times=50, every_ms=REPEATS_MS // 60)
+    assert not checks
+
+
+def test_a_consumer_that_asks_for_the_same_sound_records_costs_a_check_a_minute(committed, monkeypatch, caplog):
+    checks = during_a_check(monkeypatch, lambda: None)
+    consume(committed, 2, {}, times=500, every_ms=CHECK_INTERVAL_MS // 100)
+    assert 4 <= len(checks) <= 5 and set(checks) == {2} and not committed.given_up
+    assert caplog.text == "" and isinstance(committed.replica_manager.get_partition(TP), Partition)
+
+
+def test_a_read_that_was_not_enough_is_not_counted_again_at_the_end_of_its_wait(committed, monkeypatch):
+    noted = []
+    monkeypatch.setattr(committed.replica_manager.damage_checks, "note_read", lambda *read: noted.append(read[1]))
+    connection = {}
+    for offset in (2, 3):
+        consume(committed, offset, connection, min_bytes=1 << 20, max_wait_ms=100)
+    assert noted == [2] and connection == {TP: 3}
+
+
+def test_a_follower_that_serves_consumers_checks_nothing(committed, monkeypatch):
+    checks = during_a_check(monkeypatch, lambda: None)
+    committed.become(update(TP, 1, 1, isr=(0, 1), replicas=(0, 1, 2)))
+    consume(committed, 2, {}, times=REPEATS + 1, client=ClientMetadata("", ""))
+    assert not checks
+
+
+def test_of_consumers_reads_only_the_last_ones_are_remembered(committed, monkeypatch):
+    monkeypatch.setattr(damage_checks, "MAX_CONSUMER_READS", 2)
+    monkeypatch.setattr(local_reads, "_MAX_REMEMBERED", 1)
+    checks = during_a_check(monkeypatch, lambda: None)
+    for _ in range(REPEATS):  # always new: the one before the last is forgotten
+        for offset in (0, 1, 2):
+            consume(committed, offset, {})
+    assert not checks
+    other = TopicPartition("t", 9)
+    committed.lead(other)
+    committed.produce({other: batch()}, acks=1)
+    connection = {}
+    consume(committed, 0, connection)
+    consume(committed, {other: 0}, connection)
+    assert connection == {other: 0}
+    for _ in range(REPEATS):
+        consume(committed, 0, {})
+    assert checks == [0]
+
+
+def test_a_leader_alone_with_damaged_records_says_so_once_and_explains_it(node, alive, caplog):
+    node.become(update(TP, 0, 1, isr=(0,), replicas=(0, 1, 2)))
+    alive -= {1, 2}
+    path = log_of(node).active_segment.log_path
+    position = log_of(node).active_segment.translate_offset(3).position
+    damage(node, 3)
+    found_at = date_of(node.time.milliseconds() + REPEATS_MS * REPEATS)
+    consume(node, 2, {}, times=50)
+    where = f"from offset 3, {path} position {position}: CRC-32C at position {position}: "
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
+    assert line.startswith(f"t-0: damaged {where}") and line.endswith("No other replica is in sync: it leads on")
+
+    def explained():
+        manager = node.replica_manager
+        params = FetchParams(isolation=FetchIsolation.HIGH_WATERMARK)
+        return explain_isr(manager, TP), explain_fetch(manager, TP, params, FetchPartitionData(2, 1000))
+
+    for explanation in explained():
+        assert explanation.damage.startswith(where) and f"; found at {found_at}." in explanation.damage
+        assert "No other replica was in sync; once one is, it leads" in explanation.damage
+        assert f"\n  damaged: {explanation.damage}\n" in str(explanation)
+    damage(node, 3)  # the bit flips back
+    consume(node, 2, {}, times=CHECK_INTERVAL_MS // REPEATS_MS + REPEATS)
+    assert [explanation.damage for explanation in explained()] == [None, None]
+
+
+def test_damage_that_is_not_in_the_log_any_more_is_not_explained(node, alive):
+    node.become(update(TP, 0, 1, isr=(0,), replicas=(0,)))
+    damage(node, 3)
+    consume(node, 2, {}, times=REPEATS + 1)
+    assert "There is no other replica: `kcore repair`" in explain_isr(node.replica_manager, TP).damage
+    node.replica_manager.delete_records({TP: 4}, lambda results: None)
+    assert explain_isr(node.replica_manager, TP).damage is None
 
 
 def test_a_follower_that_has_everything_is_no_reason_for_a_check(node, monkeypatch):

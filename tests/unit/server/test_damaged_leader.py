@@ -45,3 +45,39 @@ def test_another_broker_leads_instead_and_the_damaged_replica_becomes_whole(clus
             assert [record.value for record in log.records()] == [b"%d" % number for number in range(201)]
     contents = [b"".join(path.read_bytes() for path in sorted(d.glob("*.log"))) for d in directories]
     assert contents[0] == contents[1] == contents[2]
+
+
+def damaged_leader(cluster):
+    """The broker that leads, after a bit of its records has flipped which all replicas have."""
+    cluster.create_topic("t")
+    leader = cluster.brokers[cluster.leader("t")]
+    for number in range(200):
+        leader.produce("t", b"%d" % number)
+    wait_until(lambda: cluster.isr("t") == [0, 1, 2] and leader.log("t").high_watermark == 200, "not replicated")
+    flip_a_bit(list(leader.log("t").segments)[1].log_path)
+    return leader
+
+
+def test_a_consumer_that_a_wrong_crc_stops_reads_on_from_another_leader(cluster):
+    """It only asks again; the followers have copied the records before they were damaged."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    leader = damaged_leader(cluster)
+    settings = {"check.crcs": True, "topic.metadata.refresh.interval.ms": 1000}
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", **settings})
+    consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
+    values, errors = [], []
+
+    def has_everything():
+        message = consumer.poll(1)
+        if message is not None:
+            (errors if message.error() else values).append(message.error() or message.value())
+        return len(values) == 200
+
+    try:
+        wait_until(has_everything, lambda: f"{len(values)} records, {errors[-1:]}")
+    finally:
+        consumer.close()
+    assert values == [b"%d" % number for number in range(200)]
+    assert any("CRC" in error.str() for error in errors), "the damage was not read"
+    assert cluster.leader("t") != leader.broker_id
+    wait_until(lambda: cluster.isr("t") == [0, 1, 2], lambda: f"ISR {cluster.isr('t')}")
