@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import date_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
@@ -167,6 +168,14 @@ class DamageChecks:
         if has_given_up:
             logger.error("%s: damaged from %s.  It goes offline, another of %s is to lead", tp, damage, others)
             self.on_given_up(tp)
+
+
+def reason_given_up(damage: Damage, now_ms: int) -> str:
+    """What is said of a partition that was given up, for people."""
+    return (
+        f"its log is damaged from {damage}; it was taken offline at {date_of(now_ms)}.  Once another broker leads, it "
+        f"is cut at offset {damage.offset} and copies the rest from that leader"
+    )
 
 
 def others_in_sync(partition: Partition, state: LeaderState) -> list[int]:

@@ -284,13 +284,22 @@ def _held_back_by(
     if replica.is_leader:
         return None
     if replica.broker_id in offline_replicas:
-        return "its log directory has failed" if partition.is_alive(replica.broker_id) else None
+        return _offline(partition.topic_partition, replica.broker_id) if partition.is_alive(replica.broker_id) else None
     refused = _refused_epoch(partition, replica.broker_id)
     if refused is not None:
         return refused
     if replica.log_end_offset >= partition.log.log_end_offset:
         return None
     return _leader_throttle(partition, replica.broker_id, leader_quota)
+
+
+def _offline(topic_partition: TopicPartition, broker_id: int) -> str:
+    """The metadata do not say why."""
+    topic, number = topic_partition
+    return (
+        "its log is offline there: its directory has failed, or the log was found damaged and given up; "
+        f"`kcore explain isr {topic} {number} --broker {broker_id}` asks that broker"
+    )
 
 
 def _refused_epoch(partition: Partition, broker_id: int) -> str | None:

@@ -27,7 +27,7 @@ from kcore.log.damage import Damage
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.replica.api_errors import api_error
-from kcore.replica.damage_checks import DamageChecks
+from kcore.replica.damage_checks import DamageChecks, reason_given_up
 from kcore.replica.delayed.delayed_delete_records import (
     DelayedDeleteRecords,
     DeleteRecordsCallback,
@@ -497,7 +497,7 @@ class ReplicaManager:
             self.hosted_partitions.put(
                 OfflinePartition(
                     topic_partition,
-                    f"its log is damaged from {damage}",
+                    reason_given_up(damage, self.time.milliseconds()),
                     is_permanent=False,
                     given_up_epoch=leader_epoch,
                 )

@@ -386,6 +386,19 @@ def given_up(node):
     assert node.given_up == [TP]
 
 
+def test_what_was_given_up_says_where_it_is_damaged_since_when_and_what_heals_it(node):
+    position, path = log_of(node).active_segment.translate_offset(3).position, log_of(node).active_segment.log_path
+    damage(node, 3)
+    since = date_of(node.time.milliseconds() + REPEATS_MS * (REPEATS + 1))
+    fetch(node, 2, times=REPEATS + 1)
+    with pytest.raises(errors.KafkaStorageError) as raised:
+        explain_isr(node.replica_manager, TP)
+    message = str(raised.value)
+    assert f"damaged from offset 3, {path} position {position}: CRC-32C" in message
+    assert f"it was taken offline at {since}" in message
+    assert "Once another broker leads, it is cut at offset 3 and copies the rest from that leader" in message
+
+
 @pytest.mark.parametrize(
     ("leader", "epoch", "isr"),
     [
