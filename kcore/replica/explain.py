@@ -221,6 +221,7 @@ def explain_isr(
 ) -> IsrExplanation:
     """leader_quota: the throttle of what this broker sends.  offline_replicas(partition): brokers that are not alive,
     or whose log directory has failed.  Raises what HostedPartitions.get_or_exception raises."""
+    replica_manager.hosted_partitions.check_given_up(topic_partition)
     partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     state, log = partition.state, partition.local_log()
     now_ms = replica_manager.time.milliseconds()
@@ -433,6 +434,7 @@ def explain_fetch(
     leader_quota: ReplicaQuota | None = None,
 ) -> FetchExplanation:
     """Of a fetch of this partition alone.  Raises what HostedPartitions.get_or_exception raises."""
+    replica_manager.hosted_partitions.check_given_up(topic_partition)
     partition = replica_manager.hosted_partitions.get_or_exception(topic_partition)
     log = partition.local_log()
     isolation = params.isolation

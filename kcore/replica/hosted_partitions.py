@@ -22,6 +22,8 @@ class HostedPartitions:
         self.broker_id = broker_id
         self._is_known = is_known
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
+        #: Those that were given up for damage and not hosted again since, also after the controller's order to stop.
+        self._given_up: dict[TopicPartition, OfflinePartition] = {}
         #: The hosted partition, whether this broker leads it or follows; None if it is not hosted (RM-30).  The dict's
         #: own method: each partition of each request is looked up.
         self.get: Callable[[TopicPartition], Partition | OfflinePartition | None] = self._partitions.get
@@ -43,6 +45,16 @@ class HostedPartitions:
         error = NotLeaderOrFollower if expect_leader else ReplicaNotAvailable
         raise error(f"{topic_partition}: broker {self.broker_id} has no replica")
 
+    def check_given_up(self, topic_partition: TopicPartition) -> None:
+        """Raises KafkaStorageError if its log was given up for damage, and the partition was not hosted again since."""
+        given_up = self._given_up.get(topic_partition)
+        if given_up is not None:
+            given_up.local_log()
+
+    def forget_given_up(self, topic_partition: TopicPartition) -> None:
+        """Its log is deleted."""
+        self._given_up.pop(topic_partition, None)
+
     def all(self) -> list[Partition | OfflinePartition]:
         return list(self._partitions.values())
 
@@ -52,6 +64,10 @@ class HostedPartitions:
     def put(self, partition: Partition | OfflinePartition) -> None:
         """In place of what is hosted under its name now, if anything is."""
         self._partitions[partition.topic_partition] = partition
+        if isinstance(partition, OfflinePartition) and partition.given_up_epoch is not None:
+            self._given_up[partition.topic_partition] = partition
+        else:
+            self._given_up.pop(partition.topic_partition, None)
 
     def remove(self, topic_partition: TopicPartition) -> Partition | OfflinePartition | None:
         """Host it no longer; what was hosted."""

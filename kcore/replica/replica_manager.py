@@ -443,6 +443,8 @@ class ReplicaManager:
             self.meters.partition_removed(topic_partition)
             if isinstance(hosted, Partition):
                 hosted.resign()
+        for topic_partition in delete:
+            self.hosted_partitions.forget_given_up(topic_partition)
         self.log_dir_moves.stop(topic_partitions, delete)
         failures = self.log_manager.async_delete_logs(delete, is_stray=is_stray)
         self.fetchers.shutdown_idle()

@@ -397,6 +397,16 @@ def test_what_was_given_up_says_where_it_is_damaged_since_when_and_what_heals_it
     assert f"damaged from offset 3, {path} position {position}: CRC-32C" in message
     assert f"it was taken offline at {since}" in message
     assert "Once another broker leads, it is cut at offset 3 and copies the rest from that leader" in message
+    # A controller that is answered KAFKA_STORAGE_ERROR orders the broker to stop the replica.
+    assert node.stop(TP) == {TP: None}
+    with pytest.raises(errors.KafkaStorageError) as raised:
+        explain_isr(node.replica_manager, TP)
+    assert str(raised.value) == message
+    assert node.become(update(TP, 1, 1, (1,), (0, 1, 2))) == {TP: None}
+    assert explain_isr(node.replica_manager, TP).leader_id == 1
+    assert node.stop(TP, delete=True) == {TP: None}
+    with pytest.raises(errors.UnknownTopicOrPartition):
+        explain_isr(node.replica_manager, TP)
 
 
 @pytest.mark.parametrize(
