@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kcore.common.scheduler import Scheduler
-from kcore.common.text import date_of
+from kcore.common.text import date_of, plain_error
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
@@ -146,7 +146,7 @@ class DamageChecks:
         try:
             damage = find_damage(log, offset)
         except (KafkaError, OSError) as error:
-            logger.warning("%s: its records from offset %d on could not be checked: %s", tp, offset, error)
+            logger.warning("%s: its records from offset %d on could not be checked: %s", tp, offset, plain_error(error))
             return
         known = self._led_on.get(tp)
         if damage is None:

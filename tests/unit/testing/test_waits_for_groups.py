@@ -157,7 +157,7 @@ def test_a_group_of_which_a_member_has_not_asked_for_its_assignment_has_not_sett
     """It is Stable as soon as the leader has given all their assignments."""
     group = kafka.broker.group_coordinator.manager.get_group("shop")
     group.pending_sync_members.add("late")
-    with pytest.raises(WaitTimedOut, match="Stable.*waits for SyncGroup of late"):
+    with pytest.raises(WaitTimedOut, match=r"Stable.*waits for SyncGroup of late"):
         kafka.wait_for_group("shop", partitions=3, timeout=0)
     group.pending_sync_members.clear()
     kafka.wait_for_group("shop", partitions=3, timeout=0)
