@@ -8,14 +8,11 @@ from kcore.common.metrics import Metrics
 from kcore.coordinator.coordinators import Coordinators
 from kcore.network.listener import Listener
 from kcore.server.config.listeners import advertised
-from kcore.server.membership import BrokerBase
+from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.topics.local_controller import LocalController
 from kcore.server.topics.partition_admin import LonePartitionAdmin
 from kcore.server.topics.topic_adoption import TopicAdoption
-
-#: How often partitions that could not be opened are tried again: a disk that was full may have room.
-_RETRY_OFFLINE_MS = 30_000
 
 
 class Alone:
@@ -46,7 +43,7 @@ class Alone:
         controller.on_config_change = base.logs.reconfigure_topic
         foreign_producer_id = controller.load_topics(adoption, unclean)
         base.background.disk_scheduler.schedule(
-            "kcore-offline-partitions", controller.retry_offline_partitions, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS
+            "kcore-offline-partitions", controller.retry_offline_partitions, RETRY_OFFLINE_MS, RETRY_OFFLINE_MS
         )
         return foreign_producer_id
 

@@ -126,18 +126,18 @@ class Broker:
 
     def start(self) -> Broker:
         """Serve.  When it returns, clients can connect.  If it raises, nothing is left running."""
+        self._check_new()  # a forked child may have got the lock locked
         with self._lock:
-            if self._pid is not None:
-                raise RuntimeError(
-                    "the broker has stopped, and starts only once: make a new Broker"
-                    if self._stopped
-                    else "a broker starts only once; restart() stops it and starts it again"
-                )
-            self._pid = os.getpid()
+            self._check_new()
             if self._plan.is_temporary:
                 self._plan = dataclasses.replace(self._plan, data_dirs=[tempfile.mkdtemp(prefix="kcore-")])
-            self._start_or_end()
-        atexit.register(self.stop)
+            self._pid = os.getpid()
+            try:
+                self._start()
+            except BaseException:
+                self._end()
+                raise
+            atexit.register(self.stop)
         return self
 
     def cancel_start(self) -> None:
@@ -162,19 +162,13 @@ class Broker:
             self._is_serving = False
             self._parts = ExitStack()
             self._plan = dataclasses.replace(self._plan, listeners=self.running.server.listeners)
-            old_parts.close()
             try:
-                self._start_or_end()
+                old_parts.close()
+                self._start()
             except BaseException:
                 atexit.unregister(self.stop)
+                self._end()
                 raise
-
-    def _start_or_end(self) -> None:
-        try:
-            self._start()
-        except BaseException:
-            self._end()
-            raise
 
     def _end(self) -> None:
         self._stopped = True
@@ -220,12 +214,14 @@ class Broker:
             if self._stopped:
                 return
             atexit.unregister(self.stop)
-            running = self.running
-            running.membership.abandon()
-            running.base.store.abandon()
-            running.server.shutdown()
-            running.base.logs.abandon("the broker was killed")
-            self._end()
+            running, self._is_serving = self.running, False
+            try:
+                running.membership.abandon()
+                running.base.store.abandon()
+                running.server.shutdown()
+                running.base.logs.abandon("the broker was killed")
+            finally:
+                self._end()
             logger.info("broker %d was killed", self.broker_id)
 
     def _stop(self, parts: ExitStack | None = None) -> None:
@@ -482,6 +478,14 @@ class Broker:
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "new" if self._running is None else self.bootstrap_servers
         return f"Broker({self.data_dir}, {state})"
+
+    def _check_new(self) -> None:
+        if self._pid is not None:
+            raise RuntimeError(
+                "the broker has stopped, and starts only once: make a new Broker"
+                if self._stopped
+                else "a broker starts only once; restart() stops it and starts it again"
+            )
 
     def _check_started(self) -> None:
         if self._pid is None:

@@ -24,15 +24,12 @@ from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.member.member_metrics import member_metrics
 from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.member.replica_fetchers import replica_fetchers
-from kcore.server.membership import BrokerBase
+from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.topics.store_topic_changes import StoreTopicChanges
 from kcore.server.topics.topic_adoption import TopicAdoption
 
 logger = logging.getLogger(__name__)
-
-#: How often replicas that could not be opened are tried again: a disk that was full may have room.
-_RETRY_OFFLINE_MS = 30_000
 
 
 class ClusterMembership:
@@ -97,7 +94,7 @@ class ClusterMembership:
 
         base.replica_manager.damage_checks.on_given_up = give_up
         retry = member.offline_replicas.retry
-        base.background.disk_scheduler.schedule("kcore-offline-replicas", retry, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS)
+        base.background.disk_scheduler.schedule("kcore-offline-replicas", retry, RETRY_OFFLINE_MS, RETRY_OFFLINE_MS)
         return -1
 
     @property

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from kcore.server.topics.topic_changes import TopicChanges
 
 
+#: How often replicas that could not be opened are tried again: a disk that was full may have room.
+RETRY_OFFLINE_MS = 30_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerBase:
     """What both have before a topic can change.  working_dirs: the data directories that can be had.  parts: stops

@@ -15,7 +15,7 @@ TP = TopicPartition("t", 0)
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_membership, "_RETRY_OFFLINE_MS", 200)
+    monkeypatch.setattr(cluster_membership, "RETRY_OFFLINE_MS", 200)
     monkeypatch.setattr(damage_checks, "REPEATS_MS", 100)
     settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1, "log_segment_bytes": 4096}
     with kcore.Cluster(3, tmp_path, **settings) as cluster:

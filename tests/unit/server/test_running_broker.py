@@ -1,6 +1,7 @@
 """The parts of one start: whole as soon as they are there, and replaced by those of the next start."""
 
 import dataclasses
+import os
 import socket
 
 import pytest
@@ -109,3 +110,28 @@ def test_after_a_stop_no_coordinator_is_available():
         broker.group_coordinator.manager.check_group_status("g")
     with pytest.raises(CoordinatorNotAvailable):
         broker.group_coordinator.manager.check_group_status("g")
+
+
+def test_a_start_for_which_there_is_no_temporary_directory_can_be_tried_again(monkeypatch):
+    broker = kcore.Broker()
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", lambda prefix: (_ for _ in ()).throw(OSError("no directory")))
+        with pytest.raises(OSError, match="no directory"):
+            broker.start()
+        broker.stop()
+    with broker:
+        assert broker.produce("t", b"x").offset == 0
+
+
+def test_a_part_that_cannot_be_stopped_ends_a_restart_and_a_kill_too():
+    def fail():
+        raise OSError("it does not stop")
+
+    for end in (kcore.Broker.restart, kcore.Broker.kill):
+        broker = kcore.Broker().start()
+        broker.running.base.parts.callback(fail)
+        with pytest.raises(OSError, match="it does not stop"):
+            end(broker)
+        assert broker.has_stopped and not os.path.exists(broker.data_dir)
+        with pytest.raises(RuntimeError, match="the broker has stopped"):
+            broker.produce("t", b"x")
