@@ -409,7 +409,9 @@ class Cluster:
                 return False
             try:
                 written.append(broker.produce(topic, value, key, headers, timestamp, partition))
-            except (NotLeaderOrFollower, RuntimeError):
+            except NotLeaderOrFollower:  # it leads no more, or does not know yet that it does
+                return False
+            except RuntimeError:
                 if self.leader(topic, partition) == broker.broker_id and not broker.has_stopped:
                     raise
                 return False

@@ -3,7 +3,7 @@
 import pytest
 
 import kcore
-from kcore.errors import LeaderNotAvailable, RequestTimedOut, UnknownTopicOrPartition
+from kcore.errors import LeaderNotAvailable, NotLeaderOrFollower, RequestTimedOut, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaClusterFixture, WaitTimedOut
 
 
@@ -144,3 +144,18 @@ def test_records_of_a_partition_without_a_leader_cannot_be_read(cluster):
     cluster.kill(leader)
     with pytest.raises(LeaderNotAvailable, match="only-0: "):
         cluster.consume("only")
+
+
+def test_a_record_waits_for_a_leader_that_does_not_know_yet_that_it_leads(cluster, monkeypatch):
+    """The metadata of another broker may come before the leader's order."""
+    cluster.create_topic("early")
+    broker = cluster.brokers[cluster.leader("early")]
+    answers, produce = [NotLeaderOrFollower("not yet")], broker.produce
+
+    def early(*arguments):
+        if answers:
+            raise answers.pop()
+        return produce(*arguments)
+
+    monkeypatch.setattr(broker, "produce", early)
+    assert cluster.produce("early", "a book").offset == 0
