@@ -459,7 +459,7 @@ class Cluster:
         self._wait_while(wanted, lambda: self._partitions.unled(topic, partition), timeout)
 
     def wait_until_in_sync(self, topic: str, timeout: float = WAIT_S) -> None:
-        """Wait until all replicas of the topic's partitions are in their ISRs, and led as wait_until_led() says.
+        """Wait until all replicas of the topic run and are in the ISRs, and led as wait_until_led() says.
 
         Raises RequestTimedOut with the reason of each replica that is not after `timeout` seconds; RuntimeError as
         leader().

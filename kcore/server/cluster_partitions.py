@@ -48,11 +48,12 @@ class ClusterPartitions:
         return {tp: reason for tp, reason in reasons.items() if reason is not None}
 
     def out_of_sync(self, topic: str) -> dict[TopicPartition, str]:
-        """Partition -> why not all its replicas are in sync; empty if they are."""
-        reasons = self.unled(topic)
+        """Partition -> why not all its replicas are in sync; empty if they are.  A replica whose broker does not run is
+        not, though it stays in the ISR until the controller has seen that it is gone."""
+        reasons, running = self.unled(topic), set(self._cluster.brokers)
         for number in self.partitions(topic):
             tp = TopicPartition(topic, number)
-            out = sorted(set(self.replicas(topic, number)) - set(self._cluster.isr(topic, number)))
+            out = sorted(set(self.replicas(topic, number)) - (running & set(self._cluster.isr(topic, number))))
             if tp not in reasons and out:
                 reasons[tp] = "; ".join(self._why_out(tp, broker_id) for broker_id in out)
         return reasons

@@ -39,6 +39,17 @@ def test_a_partition_is_led_again_after_its_leader_was_killed_and_in_sync_after_
     assert [cluster.isr("orders", number) for number in range(3)] == [[0, 1, 2]] * 3
 
 
+def test_a_replica_whose_broker_does_not_run_is_not_in_sync_though_the_isr_has_it_still(cluster, monkeypatch):
+    cluster.create_topic("shrinks")
+    cluster.wait_until_in_sync("shrinks")
+    follower = next(number for number in range(3) if number != cluster.leader("shrinks"))
+    cluster.kill(follower)
+    cluster.wait_until_led("shrinks")
+    monkeypatch.setattr(cluster, "isr", lambda topic, partition=0: [0, 1, 2])
+    with pytest.raises(RequestTimedOut, match=rf"in sync: shrinks-0: broker {follower} does not run$"):
+        cluster.wait_until_in_sync("shrinks", timeout=0)
+
+
 def test_a_wait_for_a_leader_that_cannot_be_says_why(cluster):
     cluster.create_topic("single", replication_factor=1)
     leader = cluster.leader("single")
