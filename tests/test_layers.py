@@ -65,6 +65,7 @@ FOLDERS = {
     "server.member": {"config", "topics"},
     "server.requests": {"config", "quotas", "topics", "member"},
     "server.handlers": {"config", "quotas", "topics", "member", "requests"},
+    "server.monitoring": {"requests"},
     "replica.delayed": set(),
     "replica.fetcher": set(),
     "replica.moves": {"fetcher"},

@@ -23,7 +23,7 @@ from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
-from kcore.server.broker_metrics import broker_metrics
+from kcore.server.monitoring.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
     Background,
     GivenAuthorizer,
@@ -42,7 +42,7 @@ from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import InProcessClient
 from kcore.server.membership import BrokerBase, Membership
-from kcore.server.monitor_socket import Monitored, start_monitor
+from kcore.server.monitoring.monitor_socket import Monitored, start_monitor
 from kcore.server.quotas.client_quotas import ClientQuotas
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
