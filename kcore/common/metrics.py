@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from kcore.common.meters import Meter, TimeHistogram
 from kcore.common.time import Time
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 Attributes = dict[str, float]
 #: What is measured, as a source yields it: (name, an object that counts, or the value of a gauge).
 Measured = Meter | TimeHistogram | float | Attributes
-Source = Callable[[], Iterable[tuple["MetricName", "Measured"]]]
+Source = Callable[[], Iterable["tuple[MetricName, Measured] | Table"]]
 
 #: Attributes of a TimeHistogram, with Kafka's names.
 _PERCENTILES = {
@@ -44,8 +45,8 @@ _PLAIN = re.compile(r"[\w\-%. \t]*", re.ASCII)
 class MetricName(str):
     """The name of Kafka's MBean, and its parts: MetricName("kafka.server", "ReplicaManager", "LeaderCount").
 
-    Tags come in the order of the arguments.  In the string a tag's value is quoted if it has characters that JMX
-    reserves; `tags` has it as it is.
+    A few have no name, but many attributes: kafka.server:type=socket-server-metrics.  Tags come in the order of the
+    arguments.  In the string a tag's value is quoted if it has characters that JMX reserves; `tags` has it as it is.
     """
 
     __slots__ = ("group", "name", "tags", "type_name")
@@ -57,11 +58,38 @@ class MetricName(str):
 
     def __new__(cls, group: str, type_name: str, name: str, **tags: object) -> MetricName:
         values = {tag: str(value) for tag, value in tags.items()}
-        parts = [f"{group}:type={type_name},name={name}"]
+        parts = [f"{group}:type={type_name},name={name}" if name else f"{group}:type={type_name}"]
         parts += [f"{tag}={_tag_value(value)}" for tag, value in values.items()]
         self = super().__new__(cls, ",".join(parts))
         self.group, self.type_name, self.name, self.tags = group, type_name, name, values
         return self
+
+
+class Table(NamedTuple):
+    """The same metrics of each of many things, as of all partitions: a name for each would take most of the time of a
+    reading.
+
+    columns: (group, type, name) of each metric.  attribute: of all of them, "Value" for gauges or "Count".
+    rows: (the values of the tags, the values in the order of columns).
+    """
+
+    columns: Sequence[tuple[str, str, str]]
+    attribute: str
+    tags: Sequence[str]
+    rows: Iterable[tuple[Sequence[object], Sequence[int]]]
+
+
+def one_by_one(items: Iterable[tuple[MetricName, Measured] | Table]) -> Iterator[tuple[MetricName, Measured]]:
+    """With a name for each metric of a table."""
+    for item in items:
+        if not isinstance(item, Table):
+            yield item
+            continue
+        measured = count if item.attribute == "Count" else float
+        for tag_values, values in item.rows:
+            tags = dict(zip(item.tags, tag_values, strict=True))
+            for (group, type_name, name), value in zip(item.columns, values, strict=True):
+                yield MetricName(group, type_name, name, **tags), measured(value)
 
 
 def _tag_value(value: str) -> str:
@@ -91,16 +119,21 @@ class Metrics:
         """All metrics, sorted by name: {name: {attribute: value}}.  Times are ms, rates per second."""
         elapsed_s = max(self._time.hi_res_clock_ms() - self._start_ms, 1.0) / 1000
         values: dict[MetricName, Attributes] = {}
-        for source in list(self._sources):
-            try:
-                for name, measured in source():
-                    values[name] = _attributes(measured, elapsed_s)
-            except Exception:
-                logger.exception("metrics: %r failed", source)
+        for name, measured in one_by_one(self.measured()):
+            values[name] = attributes_of(measured, elapsed_s)
         return dict(sorted(values.items()))
 
+    def measured(self) -> Iterator[tuple[MetricName, Measured] | Table]:
+        """What the sources yield, in their order."""
+        for source in list(self._sources):
+            try:
+                yield from source()
+            except Exception:
+                logger.exception("metrics: %r failed", source)
 
-def _attributes(measured: Measured, elapsed_s: float) -> Attributes:
+
+def attributes_of(measured: Measured, elapsed_s: float) -> Attributes:
+    """elapsed_s: since the counting began, for MeanRate."""
     if isinstance(measured, Meter):
         return {"Count": measured.count, "MeanRate": measured.count / elapsed_s}
     if isinstance(measured, TimeHistogram):

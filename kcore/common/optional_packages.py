@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: Where the name of a package differs from that of its module.
-_PACKAGES = {"confluent_kafka": "confluent-kafka"}
+_PACKAGES = {"confluent_kafka": "confluent-kafka", "prometheus_client": "prometheus-client"}
 
 
 def missing_package(what: str, extra: str, error: ImportError) -> ImportError:

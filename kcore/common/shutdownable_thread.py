@@ -34,6 +34,11 @@ class ShutdownableThread:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def native_id(self) -> int | None:
+        """The system's number of the thread; None before start()."""
+        return self._thread.native_id
+
     def pause(self, timeout_ms: float) -> None:
         """Sleep inside do_work(), but not beyond the start of a shutdown."""
         # Event.wait() raises OverflowError for more than TIMEOUT_MAX, which is some 292 years.

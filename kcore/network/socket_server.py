@@ -61,7 +61,8 @@ LOCAL_LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 
 class Processor(ShutdownableThread):
     """A loop over its own sockets.
 
-    Only complete(), abort(), hand_over(), wake_up() and queued_bytes may be used from other threads.
+    Only complete(), abort(), hand_over(), wake_up(), the numbers of connections and queued_bytes may be used from other
+    threads.
     """
 
     def __init__(self, server: SocketServer, index: int) -> None:
@@ -151,6 +152,10 @@ class Processor(ShutdownableThread):
     @property
     def connection_count(self) -> int:
         return len(self._connections) + len(self._incoming)
+
+    def connections_by_listener(self) -> Counter[str]:
+        """How many are open, of each listener that has any."""
+        return Counter(connection.context.listener_name for connection in list(self._connections.values()))
 
     # -- the loop -------------------------------------------------------------------------------------
 

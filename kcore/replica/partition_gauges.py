@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kcore.common.metrics import Measured, MetricName
+from kcore.common.metrics import Measured, MetricName, Table
+from kcore.common.topic_partition import TopicPartition
 from kcore.replica.hosted_partitions import HostedPartitions
 from kcore.replica.partition_state import LeaderState
 
+#: (group, type, name) of what each partition has.
+_OF_A_PARTITION = (
+    ("kafka.cluster", "Partition", "UnderReplicated"),
+    ("kafka.cluster", "Partition", "UnderMinIsr"),
+    ("kafka.cluster", "Partition", "AtMinIsr"),
+    ("kafka.cluster", "Partition", "InSyncReplicasCount"),
+    ("kafka.cluster", "Partition", "ReplicasCount"),
+    ("kafka.cluster", "Partition", "LastStableOffsetLag"),
+    ("kafka.log", "Log", "LogStartOffset"),
+    ("kafka.log", "Log", "LogEndOffset"),
+    ("kafka.log", "Log", "Size"),
+)
 
-def partition_gauges(hosted_partitions: HostedPartitions) -> Iterator[tuple[MetricName, Measured]]:
+
+def partition_gauges(hosted_partitions: HostedPartitions) -> Iterator[tuple[MetricName, Measured] | Table]:
     """What the partitions are now, summed up and one by one."""
     hosted = hosted_partitions.all()
     partitions = hosted_partitions.online()
+    rows: list[tuple[TopicPartition, tuple[int, ...]]] = []
     leaders = under_replicated = under_min_isr = at_min_isr = 0
     for partition in partitions:
-        topic, number = partition.topic_partition
         state, log = partition.state, partition.log
         leads = isinstance(state, LeaderState)
         in_sync = len(state.isr.committed) if isinstance(state, LeaderState) else 0
@@ -26,19 +40,19 @@ def partition_gauges(hosted_partitions: HostedPartitions) -> Iterator[tuple[Metr
         under_replicated += lacks_replicas
         under_min_isr += is_below
         at_min_isr += is_at
-        values: tuple[tuple[str, str, str, float], ...] = (
-            ("kafka.cluster", "Partition", "UnderReplicated", lacks_replicas),
-            ("kafka.cluster", "Partition", "UnderMinIsr", is_below),
-            ("kafka.cluster", "Partition", "AtMinIsr", is_at),
-            ("kafka.cluster", "Partition", "InSyncReplicasCount", in_sync),
-            ("kafka.cluster", "Partition", "ReplicasCount", replicas),
-            ("kafka.cluster", "Partition", "LastStableOffsetLag", log.high_watermark - log.last_stable_offset),
-            ("kafka.log", "Log", "LogStartOffset", log.log_start_offset),
-            ("kafka.log", "Log", "LogEndOffset", log.log_end_offset),
-            ("kafka.log", "Log", "Size", log.size),
+        values = (
+            lacks_replicas,
+            is_below,
+            is_at,
+            in_sync,
+            replicas,
+            log.high_watermark - log.last_stable_offset,
+            log.log_start_offset,
+            log.log_end_offset,
+            log.size,
         )
-        for group, type_name, name, value in values:
-            yield MetricName(group, type_name, name, topic=topic, partition=number), float(value)
+        rows.append((partition.topic_partition, values))
+    yield Table(_OF_A_PARTITION, "Value", ("topic", "partition"), rows)
     for name, value in (
         ("LeaderCount", leaders),
         ("PartitionCount", len(hosted)),

@@ -7,10 +7,11 @@ broker hosts no more stay in the sum over all topics.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from kcore.common.meters import Meter, TimeHistogram, TopicMeters
-from kcore.common.metrics import Measured, MetricName, count
+from kcore.common.metrics import Measured, MetricName, Table, count
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -144,15 +145,17 @@ class ReplicaMeters:
         """A fetch that waited is answered at its deadline (PURG-16)."""
         (self.follower_fetch_expirations if is_follower else self.consumer_fetch_expirations).mark()
 
-    def measured(self) -> Iterator[tuple[MetricName, Measured]]:
+    def measured(self) -> Iterator[tuple[MetricName, Measured] | Table]:
         """All of them by Kafka's names."""
         everything = TopicMeters()
         everything.add(self.other_topics)
+        rows = []
+        counts_of = attrgetter(*_OF_A_TOPIC)
         for topic, meters in list(self._topics.items()):
             everything.add(meters)
-            for attribute, name in _OF_A_TOPIC.items():
-                value = getattr(meters, attribute)
-                yield MetricName("kafka.server", "BrokerTopicMetrics", name, topic=topic), count(value)
+            rows.append(((topic,), counts_of(meters)))
+        columns = [("kafka.server", "BrokerTopicMetrics", name) for name in _OF_A_TOPIC.values()]
+        yield Table(columns, "Count", ("topic",), rows)
         for attribute, name in (_OF_A_TOPIC | _OF_ALL_TOPICS).items():
             yield MetricName("kafka.server", "BrokerTopicMetrics", name), count(getattr(everything, attribute))
         yield MetricName("kafka.server", "ReplicaManager", "IsrShrinksPerSec"), self.isr_shrinks

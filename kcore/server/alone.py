@@ -53,6 +53,9 @@ class Alone:
     def join(self, metrics: Metrics, listeners: Sequence[Listener]) -> None:
         pass
 
+    def why_not_ready(self) -> None:
+        return None
+
     def cancel_start(self) -> None:
         pass  # it waits for nobody
 

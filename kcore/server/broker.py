@@ -28,7 +28,7 @@ from kcore.security.authorizer import Authorizer
 from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import WILDCARDS
+from kcore.server.config.listeners import authority, host_and_port
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.running_broker import (
@@ -107,6 +107,7 @@ class Broker:
             data_dirs=[os.path.abspath(path) for path in dirs],
             is_temporary=not dirs,
             listeners=self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)],
+            monitoring=host_and_port(self.config["kcore.monitoring.address"] or ""),
             store=store,
             authorizer=GivenAuthorizer(authorizer, self.config),
             time=time,
@@ -183,6 +184,8 @@ class Broker:
 
     def _start(self) -> None:
         raise_open_files_limit()
+        if self._plan.monitoring is not None:  # before the logs are loaded, which may take long
+            self._plan = dataclasses.replace(self._plan, monitoring=self._serve_monitoring(*self._plan.monitoring))
         base = make_base(self._plan, self._parts)
         calls = BrokerCalls(
             monitored=self,
@@ -314,10 +317,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """host:port, for clients on this machine.  Raises RuntimeError before start()."""
-        host, port = self._plan.listeners[0].host, self.port
-        if host in WILDCARDS:
-            host = "127.0.0.1"
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return authority(self._plan.listeners[0].host, self.port)
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: Any
@@ -417,6 +417,36 @@ class Broker:
         """
         with self._serving() as running:
             return running.metrics.read()
+
+    @property
+    def monitoring_url(self) -> str | None:
+        """Where /metrics, /healthz and /readyz are; None without kcore.monitoring.address, and before a start."""
+        if self._plan.monitoring is None or self._pid is None:
+            return None
+        host, port = self._plan.monitoring
+        return f"http://{authority(host, port)}"
+
+    def _serve_monitoring(self, host: str, port: int) -> tuple[str, int]:
+        """With the port that it got."""
+        from kcore.server.monitoring.http_endpoint import Reports, serve_monitoring
+
+        return host, serve_monitoring(host, port, Reports(self._metrics_text, self._why_not_ready), self._parts)
+
+    def _metrics_text(self) -> str:
+        from kcore.server.monitoring.prometheus_text import prometheus_text
+
+        try:
+            with self._serving() as running:
+                return prometheus_text(running.metrics.measured())
+        except RuntimeError:  # it starts, or stops
+            return ""
+
+    def _why_not_ready(self) -> str | None:
+        if self._stopped:
+            return "the broker stops"
+        if not self._is_serving or self._membership is None:
+            return "the broker starts"
+        return self._membership.why_not_ready()
 
     def explain_isr(self, topic: str, partition: int = 0) -> IsrExplanation:
         """Who is in sync with a partition and by which rule, what bounds its high watermark, and who waits for it.

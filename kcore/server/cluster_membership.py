@@ -117,6 +117,13 @@ class ClusterMembership:
         if not member.wait_for_metadata(base.config["zookeeper.session.timeout.ms"]):
             logger.warning("broker %d has not received metadata from a controller yet", base.broker_id)
 
+    def why_not_ready(self) -> str | None:
+        if not self.is_certain():
+            return "its session with the metadata store has ended, or may have"
+        if not self._member.orders.has_metadata.is_set():
+            return "it has not received metadata from a controller yet"
+        return None
+
     def _hand_over(self) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
         if self._member.hands_over:

@@ -87,6 +87,9 @@ class Membership(Protocol):
     def join(self, metrics: Metrics, listeners: Sequence[Listener]) -> None:
         """Let the other brokers know this one, which answers requests now; when parts is closed, leave them."""
 
+    def why_not_ready(self) -> str | None:
+        """Why clients and other brokers cannot rely on this broker now, which has joined; None if they can."""
+
     def cancel_start(self) -> None:
         """From another thread: see Broker.cancel_start()."""
 

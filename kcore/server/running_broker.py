@@ -23,7 +23,6 @@ from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
-from kcore.server.monitoring.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
     Background,
     GivenAuthorizer,
@@ -42,6 +41,7 @@ from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import InProcessClient
 from kcore.server.membership import BrokerBase, Membership
+from kcore.server.monitoring.broker_metrics import broker_metrics
 from kcore.server.monitoring.monitor_socket import Monitored, start_monitor
 from kcore.server.quotas.client_quotas import ClientQuotas
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
@@ -55,12 +55,14 @@ from kcore.server.topics.topic_adoption import TopicAdoption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlan:
-    """What a start is made from.  listeners: with port 0 for a free one."""
+    """What a start is made from.  listeners, and the host and port for monitoring over HTTP: with port 0 for a free
+    one."""
 
     config: KafkaConfig
     data_dirs: Sequence[str]
     is_temporary: bool
     listeners: Sequence[Listener]
+    monitoring: tuple[str, int] | None
     store: MetadataStore | str | None
     authorizer: GivenAuthorizer
     time: Time
@@ -282,7 +284,7 @@ def _serve(
         services=services,
         apis=apis,
         server=server,
-        metrics=broker_metrics(clients_time, base.logs, base.replica_manager, membership.fetchers, apis, pool),
+        metrics=broker_metrics(clients_time, base.logs, base.replica_manager, membership.fetchers, apis, pool, server),
         client=InProcessClient(
             clients_time,
             base.config,

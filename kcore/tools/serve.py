@@ -19,6 +19,7 @@ from kcore.common.text import plain_error
 from kcore.errors import KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.config.listeners import bracketed
 from kcore.tools.command_line import positive
 from kcore.tools.hints import client_hint, script, short
 from kcore.tools.parent_process import end_with_parent
@@ -59,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
         "from --port on; without --store they coordinate through a file in DIR",
+    )
+    parser.add_argument(
+        "--monitoring",
+        metavar="HOST:PORT",
+        help="answer GET /metrics (for Prometheus), /healthz and /readyz there; with --brokers N, N ports from PORT on",
     )
     # Of serve_cluster: the process to end with.
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
@@ -123,6 +129,8 @@ def _serve(args: argparse.Namespace, signals: set[signal.Signals], is_hangup_ign
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
+    if broker.monitoring_url is not None:
+        print(f"kcore: {broker.monitoring_url}/metrics, /healthz, /readyz", flush=True)
     if args.hints:
         print("Ctrl-C stops it; next, in another terminal:", *_hints(broker, args), sep="\n  ", flush=True)
     while signal.sigwait(signals) == signal.SIGHUP and is_hangup_ignored and os.getppid() == args.parent:
@@ -188,6 +196,8 @@ def _broker(args: argparse.Namespace) -> Broker:
         if not separator:
             raise ValueError(f"-o {override}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
+    if args.monitoring is not None:
+        properties["kcore.monitoring.address"] = args.monitoring
     if args.id is not None:
         if "node.id" in properties:
             raise ValueError("node.id and --id are both given: give one")
@@ -200,14 +210,9 @@ def _broker(args: argparse.Namespace) -> Broker:
     port = args.port if args.port is not None else port
     if listeners:
         listeners[0] = listeners[0]._replace(host=host, port=port)
-        properties["listeners"] = ",".join(f"{item.name}://{_bracketed(item.host)}:{item.port}" for item in listeners)
+        properties["listeners"] = ",".join(f"{item.name}://{bracketed(item.host, item.port)}" for item in listeners)
     if not args.data and not config.data_dirs:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
     if args.store is not None and config.configured_broker_id is None:
         raise ValueError("which broker of the cluster? Give --id N")
     return Broker(args.data, port, host, store=args.store, **properties)
-
-
-def _bracketed(host: str) -> str:
-    """As it stands before a port: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host

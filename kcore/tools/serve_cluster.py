@@ -20,6 +20,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.cluster import cluster_settings, store_address
+from kcore.server.config.listeners import authority, bracketed, host_and_port
 from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses
 from kcore.tools.hints import absolute_script, client_hint, script, short
 
@@ -95,6 +96,11 @@ class _ServedCluster:
         for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
             if name in given:
                 raise UsageError(f"{name} is not the same for all brokers: --brokers sets it for each")
+        if "kcore.monitoring.address" in given:
+            raise UsageError("kcore.monitoring.address is not the same for all brokers: give --monitoring HOST:PORT")
+        self._monitoring = host_and_port(args.monitoring or "")
+        if args.monitoring is not None and not (self._monitoring and self._monitoring[1]):
+            raise UsageError(f"--monitoring {args.monitoring}: expected HOST:PORT, and with --brokers no port 0")
         if args.id is not None:
             raise UsageError("--brokers gives the ids 0, 1, ...: leave out --id")
         if not args.data:
@@ -239,6 +245,9 @@ class _ServedCluster:
         command += ["--id", str(number), "--data", data_dir, "--store", store, "--port", str(self._port(number))]
         command += ["--host", args.host] if args.host is not None else []
         command += ["--config", config] if config else []
+        if self._monitoring is not None:
+            host, port = self._monitoring
+            command += ["--monitoring", bracketed(host, port + number)]
         for override in self._overrides:
             command += ["-o", override]
         return command
@@ -319,8 +328,13 @@ class _ServedCluster:
 
     def summary(self) -> list[str]:
         servers = ",".join(self._addresses[number] for number in sorted(self._addresses))
+        monitoring = []
+        if self._monitoring is not None:
+            first = authority(*self._monitoring)
+            monitoring = [f"  http://{first}/metrics, /healthz, /readyz; the others: the next ports"]
         return [
             f"kcore: serving {self._args.data} on {servers}",
+            *monitoring,
             f"{counted(self._args.brokers, 'broker')}, broker {self._controller()} is the controller; "
             f"their logs are {short(self._log_file(0))} and so on",
         ]

@@ -49,6 +49,11 @@ IN_PYTHON = [
     ("pyarrow", "import kcore.spark.load.load_test", SPARK.format("pyarrow")),
     ("pyspark", "import pyspark_kcore", SPARK.format("pyspark")),
     (
+        "prometheus_client",
+        "kcore.Broker(kcore_monitoring_address='127.0.0.1:0').start()",
+        "kcore.monitoring.address needs prometheus-client: pip install 'kcore[metrics]'",
+    ),
+    (
         "kazoo",
         "kcore.Broker(store='zookeeper://h:1', broker_id=1).start()",
         "a store in ZooKeeper needs kazoo: pip install 'kcore[zookeeper]'",
@@ -112,6 +117,7 @@ def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
         and packages_of["kernels"] == {"numba"}
         and packages_of["plot"] == {"matplotlib"}
     )
+    assert packages_of["metrics"] == {"prometheus-client"}
     assert packages_of["zookeeper"] == {"kazoo"}
     assert packages_of["tools"] == {"rich", "shtab"}
     # kcore.spark imports no kernels (tests/test_layers.py).

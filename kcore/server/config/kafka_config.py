@@ -27,7 +27,7 @@ from kcore.network.listener import Listener, SecurityProtocol
 from kcore.replica.replica_selector import SELECTORS
 from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
-from kcore.server.config.listeners import check_listeners, listeners_of
+from kcore.server.config.listeners import check_listeners, host_and_port, listeners_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,14 @@ _BROKER_KEYS = [
     ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(1), "Connections beyond are closed."),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
     ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
+    # Not one of Kafka's, which has a Java agent for this.
+    ConfigKey(
+        "kcore.monitoring.address",
+        _STRING,
+        None,
+        lambda text: None if text is None or host_and_port(text) else "expected HOST:PORT",
+        "HOST:PORT where GET /metrics, /healthz and /readyz are answered over HTTP; port 0: a free one.",
+    ),
     # -- topics
     ConfigKey("auto.create.topics.enable", _BOOLEAN, True, None, "Create a topic when a client first asks for it."),
     ConfigKey("num.partitions", _INT, 1, at_least(1), "Partitions of a topic that does not say."),

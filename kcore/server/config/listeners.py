@@ -35,6 +35,24 @@ def advertised(broker_id: int, config: Settings, bound: Sequence[Listener]) -> B
     return BrokerInfo(broker_id, endpoints, config["broker.rack"])
 
 
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """Of HOST:PORT or [::1]:PORT; None if it is not that.  The host is "" for all addresses."""
+    match = re.fullmatch(r"(\[[^\[\]/]+\]|[^\[\]/:]*):(\d{1,5})", text.strip())
+    if match is None or int(match[2]) > 65535:
+        return None
+    return match[1].strip("[]"), int(match[2])
+
+
+def authority(host: str, port: int) -> str:
+    """HOST:PORT as clients on this machine connect to it."""
+    return bracketed("127.0.0.1" if host in WILDCARDS else host, port)
+
+
+def bracketed(host: str, port: int) -> str:
+    """HOST:PORT, or [::1]:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def listeners_of(values: Settings, setting: str) -> list[Listener]:
     """What a setting like PLAINTEXT://host:port,NAME://[::1]:port says.  Raises InvalidConfig."""
     text = values[setting]

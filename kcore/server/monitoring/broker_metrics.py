@@ -9,9 +9,11 @@ from kcore.common.metrics import Measured, MetricName, Metrics, count
 from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
 from kcore.metadata.metadata_cache import Endpoint
+from kcore.network.socket_server import SocketServer
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.replica.partition_gauges import partition_gauges
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.monitoring.idle_share import IdleShare
 from kcore.server.requests.kafka_apis import KafkaApis
 from kcore.server.requests.request_handler_pool import RequestHandlerPool
 
@@ -26,6 +28,7 @@ def broker_metrics(
     fetchers: ReplicaFetcherManager | None,
     kafka_apis: KafkaApis,
     pool: RequestHandlerPool,
+    server: SocketServer,
 ) -> Metrics:
     """The registry of a broker with these parts; rates count from now on.  fetchers: None for a broker alone."""
     metrics = Metrics(time)
@@ -37,6 +40,11 @@ def broker_metrics(
     metrics.add_source(lambda: _fetchers(fetchers, max(time.hi_res_clock_ms() - start_ms, 1.0) / 1000))
     metrics.add_source(kafka_apis.measured)
     metrics.add_source(lambda: _request_queues(pool))
+    metrics.add_source(lambda: _connections(server))
+    handlers = IdleShare(time, pool.thread_ids)
+    processors = IdleShare(time, lambda: [p.native_id for p in server.processors if p.native_id is not None])
+    metrics.add_source(lambda: _idle_shares(handlers, pool, processors, server))
+    metrics.add_source(_disk_traffic)
     return metrics
 
 
@@ -88,6 +96,36 @@ def _request_queues(pool: RequestHandlerPool) -> Iterator[tuple[MetricName, Meas
     yield MetricName("kafka.network", "RequestChannel", "RequestQueueSize"), float(sum(sizes.values()))
     for runs_on, size in sizes.items():
         yield MetricName("kafka.network", "RequestChannel", "LaneQueueSize", lane=runs_on.value), float(size)
+
+
+def _connections(server: SocketServer) -> Iterator[tuple[MetricName, Measured]]:
+    for index, processor in enumerate(server.processors):
+        counts = processor.connections_by_listener()
+        for listener in server.listeners:
+            tags = {"listener": listener.name, "networkProcessor": str(index)}
+            name = MetricName("kafka.server", "socket-server-metrics", "", **tags)
+            yield name, {"connection-count": float(counts[listener.name])}
+
+
+def _idle_shares(
+    handlers: IdleShare, pool: RequestHandlerPool, processors: IdleShare, server: SocketServer
+) -> Iterator[tuple[MetricName, Measured]]:
+    """From 0 to 1, as Kafka has them in spite of their names; what a thread waits for the disk counts as idle."""
+    name = MetricName("kafka.server", "KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent")
+    yield name, {"OneMinuteRate": handlers.read(pool.num_threads)}
+    name = MetricName("kafka.network", "SocketServer", "NetworkProcessorAvgIdlePercent")
+    yield name, processors.read(len(server.processors))
+
+
+def _disk_traffic() -> Iterator[tuple[MetricName, Measured]]:
+    """What the process has read from disks and written to them since it began."""
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:
+            fields = dict(line.split(": ") for line in file)
+    except OSError:  # the kernel or a container does not tell
+        return
+    for name, field in (("linux-disk-read-bytes", "read_bytes"), ("linux-disk-write-bytes", "write_bytes")):
+        yield MetricName("kafka.server", "KafkaServer", name), float(fields[field])
 
 
 def _log_dirs(log_manager: LogManager) -> Iterator[tuple[MetricName, Measured]]:

@@ -73,6 +73,15 @@ class RequestHandlerPool:
         """Requests that wait for a thread."""
         return {runs_on: lane.size for runs_on, lane in self._lanes.items()}
 
+    @property
+    def num_threads(self) -> int:
+        """Of those for requests in any order, started or not."""
+        return self._lanes[RunsOn.POOL].max_threads
+
+    def thread_ids(self) -> list[int]:
+        """The system's numbers of those of them that were started."""
+        return self._lanes[RunsOn.POOL].thread_ids()
+
     def resize(self, num_threads: int) -> None:
         """Requests in any order have up to num_threads threads from now on; one too many ends after its request."""
         self._lanes[RunsOn.POOL].resize(num_threads)
@@ -90,7 +99,7 @@ class _Lane:
 
     def __init__(self, name: str, max_threads: int) -> None:
         self._name = name
-        self._max_threads = max_threads
+        self.max_threads = max_threads
         self._changed = threading.Condition(threading.Lock())
         self._waiting: OrderedDict[Request, Task] = OrderedDict()
         self._threads: list[threading.Thread] = []
@@ -101,6 +110,10 @@ class _Lane:
     @property
     def size(self) -> int:
         return len(self._waiting)
+
+    def thread_ids(self) -> list[int]:
+        with self._changed:
+            return [thread.native_id for thread in self._threads if thread.native_id is not None]
 
     def submit(self, request: Request, task: Task) -> None:
         with self._changed:
@@ -115,12 +128,12 @@ class _Lane:
                 return
             if len(self._waiting) <= self._idle:
                 self._changed.notify()
-            elif len(self._threads) < self._max_threads:
+            elif len(self._threads) < self.max_threads:
                 self._start_thread()
 
     def resize(self, max_threads: int) -> None:
         with self._changed:
-            self._max_threads = max_threads
+            self.max_threads = max_threads
             self._changed.notify_all()
             if not self._stopping:
                 for _ in range(min(max_threads - len(self._threads), len(self._waiting) - self._idle)):
@@ -139,13 +152,13 @@ class _Lane:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._stopping and len(self._threads) <= self._max_threads:
+                while not self._waiting and not self._stopping and len(self._threads) <= self.max_threads:
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
                 if self._stopping:
                     return
-                if len(self._threads) > self._max_threads:
+                if len(self._threads) > self.max_threads:
                     self._threads.remove(threading.current_thread())
                     self._changed.notify()  # the notification may have been of a request
                     return

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from kcore import errors
+from kcore.common.metrics import one_by_one
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.explain import explain_fetch, explain_isr
@@ -242,7 +243,8 @@ def test_a_fetch_gets_what_was_explained_before_it(leader, seed):
 def test_an_explanation_counts_nothing_and_moves_no_follower(leader):
     leader.produce(batch(b"a"), acks=1)
     before = [
-        (name, getattr(measured, "count", measured)) for name, measured in leader.replica_manager.meters.measured()
+        (name, getattr(measured, "count", measured))
+        for name, measured in one_by_one(leader.replica_manager.meters.measured())
     ]
     state = leader.replica_manager.get_partition(TP).state.replicas[1].state
     assert (
@@ -251,7 +253,8 @@ def test_an_explanation_counts_nothing_and_moves_no_follower(leader):
     assert fetch(leader, 9, replica_id=7, epoch=4).error == "UnknownTopicOrPartition"
     assert leader.replica_manager.get_partition(TP).state.replicas[1].state is state
     assert before == [
-        (name, getattr(measured, "count", measured)) for name, measured in leader.replica_manager.meters.measured()
+        (name, getattr(measured, "count", measured))
+        for name, measured in one_by_one(leader.replica_manager.meters.measured())
     ]
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from kcore import errors
+from kcore.common.metrics import one_by_one
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.partition_gauges import partition_gauges
 from tests.batches import batch
@@ -31,7 +32,7 @@ def isr_counts(node):
 
 
 def gauges(node, *names):
-    values = dict(partition_gauges(node.replica_manager.hosted_partitions))
+    values = dict(one_by_one(partition_gauges(node.replica_manager.hosted_partitions)))
     return [values[f"kafka.server:type=ReplicaManager,name={name}"] for name in names]
 
 
@@ -66,6 +67,6 @@ def test_RM_29_METRIC_01_partitions_of_a_failed_directory_are_counted_as_offline
     assert gauges(node, "PartitionCount", "LeaderCount", "OfflineReplicaCount") == [2, 0, 1]
     assert not [
         name
-        for name, _ in partition_gauges(node.replica_manager.hosted_partitions)
+        for name, _ in one_by_one(partition_gauges(node.replica_manager.hosted_partitions))
         if name.endswith("topic=t,partition=0")
     ]

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,15 @@ def test_in_a_clone_the_first_hint_is_the_example(tmp_path):
 def test_without_hints_one_line_has_the_address(tmp_path):
     process = serve("--data", tmp_path, "--port", "0")
     assert process.stdout.readline().startswith("kcore: serving")
+    assert stopped(process)[1] == "kcore: stopped\n"
+
+
+def test_with_monitoring_the_second_line_has_where_it_is(tmp_path):
+    process = serve("--data", tmp_path, "--port", "0", "--monitoring", "127.0.0.1:0")
+    process.stdout.readline()
+    url = re.fullmatch(r"kcore: (http://127\.0\.0\.1:\d+)/metrics, /healthz, /readyz\n", process.stdout.readline())[1]
+    with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
+        assert answer.read() == b"ok\n"
     assert stopped(process)[1] == "kcore: stopped\n"
 
 

@@ -247,6 +247,12 @@ def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp
         ([], "Give --data DIR"),
         (["--data", "c", "-o", "log.dirs=/x"], "log.dirs is not the same for all brokers"),
         (["--data", "c", "-o", "listeners=A://b:1"], "listeners is not the same for all brokers"),
+        (["--data", "c", "-o", "kcore.monitoring.address=h:1"], "give --monitoring HOST:PORT"),
+        (
+            ["--data", "c", "--monitoring", "127.0.0.1:0"],
+            "HOST:PORT, and with --brokers no port 0",
+        ),
+        (["--data", "c", "--monitoring", "9404"], "--monitoring 9404: expected HOST:PORT"),
         (["--data", "lone"], "give a cluster one of its own, as --data lone-cluster"),
     ],
 )
@@ -269,6 +275,7 @@ def arguments_of(tmp_path, *, config=None, overrides=()):
         store=None,
         host=None,
         port=9092,
+        monitoring=None,
     )
 
 
@@ -365,6 +372,16 @@ def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_clus
         "default.replication.factor=1",
     ]
     assert command[command.index("--port") + 1] == "9094"
+
+
+def test_each_broker_has_a_port_of_its_own_for_monitoring(tmp_path):
+    args = arguments_of(tmp_path)
+    args.monitoring = "[::1]:9404"
+    cluster = serve_cluster._ServedCluster(args)
+    ports = [command[command.index("--monitoring") + 1] for command in map(cluster._command, range(3))]
+    assert ports == ["[::1]:9404", "[::1]:9405", "[::1]:9406"]
+    cluster._addresses = {0: "127.0.0.1:9092"}
+    assert "  http://[::1]:9404/metrics, /healthz, /readyz; the others: the next ports" in cluster.summary()
 
 
 @pytest.mark.parametrize(

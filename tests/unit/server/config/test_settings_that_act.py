@@ -58,7 +58,6 @@ from kcore.protocol.schema import Message
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server import broker_parts
 from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
-from kcore.server.requests.request_handler_pool import RunsOn
 from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
@@ -235,7 +234,7 @@ def threads(pattern):
 
 
 def most_waiting_threads(alone):
-    return alone.broker.running.apis._pool._lanes[RunsOn.POOL]._max_threads
+    return alone.broker.running.services.request_handler_pool.num_threads
 
 
 def period_ms(task):
@@ -768,6 +767,9 @@ SHOWN_ELSEWHERE = {
     "broker.rack": "tests/unit/server/test_cluster.py::test_each_broker_of_a_cluster_has_a_rack_of_its_own",
     "controller.listener.names": (
         "tests/unit/server/config/test_listeners.py::test_listeners_that_cannot_be_are_refused_at_once"
+    ),
+    "kcore.monitoring.address": (
+        "tests/unit/server/monitoring/test_http_endpoint.py::test_prometheus_reads_the_broker_and_its_process"
     ),
     "inter.broker.listener.name": (
         "tests/unit/server/test_inter_broker_listener.py"
