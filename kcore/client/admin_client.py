@@ -550,8 +550,10 @@ class AdminClient:
             sender.request_timeout_ms = self._left_ms(deadline_ms)
             response = sender.send(request, version)
         except TimeoutError as error:
+            process = process_of_address(*address)
+            why = None if process is None else process.silence_reason()
             reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
-            raise TimeoutError(errno.ETIMEDOUT, reason) from error
+            raise TimeoutError(errno.ETIMEDOUT, f"{reason}{f': {why}' if why else ''}") from error
         except OSError as error:
             silence = self._silent.get(address)
             if silence is not None and isinstance(error, ConnectionAbortedError):

@@ -1,0 +1,43 @@
+"""Changes of a cluster whose store another program has locked: the commands name it when their time is over."""
+
+import pytest
+
+import kcore
+from kcore.tools.main import main
+from tests.cluster_sessions import LONG_MS
+from tests.locked_store import locked_by_a_process
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """(--bootstrap and the controller, what the commands say of it)."""
+    directory = tmp_path_factory.mktemp("locked")
+    file = directory / "cluster.db"
+    settings = {"store": f"sqlite:{file}", "zookeeper_session_timeout_ms": LONG_MS}
+    settings |= {"auto_leader_rebalance_enable": False}  # `elect` is to have something to do
+    with kcore.Cluster(2, directory, **settings) as cluster:
+        controller = cluster.brokers[cluster.controller()]
+        bootstrap = ["--bootstrap", controller.bootstrap_servers]
+        assert main(["topics", "create", "orders", "--assign", "0", *bootstrap]) == 0
+        assert main(["topics", "create", "payments", "--assign", "0,1", *bootstrap]) == 0
+        assert main(["reassign", "payments:0", "--to", "1,0", *bootstrap]) == 0  # 0 leads on
+        with locked_by_a_process(file) as pid:
+            yield bootstrap, f"{controller.bootstrap_servers}: no answer (timeout 1 s)", f"locked by process {pid} ("
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "topics create new",
+        "topics alter orders --config retention.ms=70000",
+        "topics alter orders --partitions 2",
+        "topics delete orders",
+        "reassign orders:0 --to 1",
+        "elect payments",
+    ],
+)
+def test_a_command_whose_time_is_over_says_which_process_has_locked_the_store(locked, words, capsys):
+    bootstrap, no_answer, by = locked
+    assert main([*words.split(), "--timeout", "1", *bootstrap]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"kcore: {no_answer}: its process ") and by in err
