@@ -66,6 +66,8 @@ SESSION_TIMEOUT_MS = 18_000
 #: A poll costs some 0.2 ms of a processor that was idle, which is much of what an idle broker costs.
 QUIET_AFTER_MS, QUIET_POLL_MS = 10_000, 250
 
+#: How long a call waits for another program that has locked the file.
+_BUSY_TIMEOUT_MS = 10_000
 #: The longest wait of a poll for another program that has locked the file: readers of this store wait for the poll.
 _POLL_BUSY_TIMEOUT_MS = 500
 #: A call waits for another program in slices, and ends its wait once a ping() has failed meanwhile.
@@ -141,11 +143,13 @@ _FROM_VERSION_1 = (
 class EmbeddedStore(MetadataStore):
     """A store in one file.  Thread-safe: a lock guards the one connection.  Other processes may open the same file.
 
-    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms (a ping() that
-    fails makes that a quarter of a second, until a change succeeds again), and on disk errors; StoreFileGone, and the
-    session is suspended, once the file has been deleted or replaced.  A thread polls from the first watch or ephemeral
-    node on: every poll_interval_ms while there are watches (QUIET_POLL_MS once nothing has changed for QUIET_AFTER_MS),
-    else three times per session timeout.  With poll_interval_ms None there is no thread, and the owner calls poll().
+    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms (before
+    end_start(): connection_timeout_ms; after a ping() that fails a quarter of a second, until a change succeeds again),
+    and on disk errors; StoreFileGone, and the session is suspended, once the file has been deleted or replaced.
+
+    A thread polls from the first watch or ephemeral node on: every poll_interval_ms while there are watches
+    (QUIET_POLL_MS once nothing has changed for QUIET_AFTER_MS), else three times per session timeout.  With
+    poll_interval_ms None there is no thread, and the owner calls poll().
     """
 
     def __init__(
@@ -153,20 +157,23 @@ class EmbeddedStore(MetadataStore):
         path: str,
         *,
         durable: bool = True,
-        busy_timeout_ms: int = 10_000,
+        busy_timeout_ms: int = _BUSY_TIMEOUT_MS,
+        connection_timeout_ms: int | None = None,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         poll_interval_ms: float | None = 100,
         time: Time = SYSTEM_TIME,
     ) -> None:
         """Open or create the file.  durable=False leaves flushing to the system: for a directory that is
-        thrown away at the end.  Raises ForeignFile for a file that is no store, NewerSchema for one that a later
-        version of kcore has written (both are left as they are), ConnectionLost for one that stays locked for
-        busy_timeout_ms."""
+        thrown away at the end.  connection_timeout_ms: by default busy_timeout_ms.
+
+        Raises ForeignFile for a file that is no store, NewerSchema for one that a later version of kcore has written
+        (both are left as they are), ConnectionLost for one that stays locked for connection_timeout_ms."""
         self.path = path
         self._durable = durable
-        self._busy_timeout_ms = busy_timeout_ms
+        self._busy_timeout_ms = busy_timeout_ms if connection_timeout_ms is None else connection_timeout_ms
+        self._busy_timeout_after_start_ms = busy_timeout_ms
         # How long the call that has the lock waits for another program.
-        self._wait_ms: float = min(busy_timeout_ms, _WAIT_SLICE_MS)
+        self._wait_ms: float = min(self._busy_timeout_ms, _WAIT_SLICE_MS)
         # A ping() has failed, and no transaction has begun since.  Also set without the lock.
         self._is_away = False
         self._time = time
@@ -210,7 +217,7 @@ class EmbeddedStore(MetadataStore):
             raise self._store_error(error) from error
         try:
             self._set_up()
-            self._set_wait(busy_timeout_ms)
+            self._set_wait(self._busy_timeout_ms)
             self._file_id = self._current_file_id()
         except sqlite3.Error as error:
             self._db.close()
@@ -401,6 +408,11 @@ class EmbeddedStore(MetadataStore):
             self._session_events.append(SessionEvent.CONNECTED)
             self._wake_up()
         return session_id
+
+    def end_start(self) -> None:
+        with self._errors(), self._lock:
+            self._busy_timeout_ms = self._busy_timeout_after_start_ms
+            self._set_wait(self._busy_timeout_ms)
 
     def ping(self, timeout_ms: float) -> None:
         """Whether the file can be written.  A read does not show it: it goes on while a program has locked the file."""

@@ -33,13 +33,20 @@ def open_store(
     """Open sqlite:FILE, a store for the brokers of one machine (the file is made if it is not there), or
     zookeeper://HOST:PORT,HOST:PORT/CHROOT, which is Kafka's zookeeper.connect after the two slashes.
 
-    connection_timeout_ms: how long a server may take to answer, by default the session's timeout.  durable=False: for
-    a file that is thrown away at the end.  Raises InvalidConfig for another address, StoreError for a file that is no
-    store or cannot be opened, ConnectionLost if no server answers, ImportError where kazoo is not installed.
+    connection_timeout_ms: how long a server may take to answer, or another program may have the file locked, until
+    end_start(); by default the session's timeout.  durable=False: for a file that is thrown away at the end.  Raises
+    InvalidConfig for another address, StoreError for a file that is no store or cannot be opened, ConnectionLost if no
+    server answers or the file stays locked, ImportError where kazoo is not installed.
     """
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite" and rest:
-        return EmbeddedStore(rest, durable=durable, session_timeout_ms=session_timeout_ms, time=time)
+        return EmbeddedStore(
+            rest,
+            durable=durable,
+            connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+            time=time,
+        )
     if scheme == "zookeeper":
         try:
             hosts, chroot = zookeeper_hosts(rest)

@@ -305,6 +305,12 @@ class MetadataStore(ABC):
         """
         self.get("/")
 
+    def end_start(self) -> None:
+        """Who opened the store answers clients now: no later call waits for longer than they do for a store that cannot
+        be reached.  Before that each may wait as long as for the first connection.  Does nothing in a store that waits
+        the same time always."""
+        return
+
     def ping(self, timeout_ms: float) -> None:
         """Ask the store for an answer.  Raises ConnectionLost if none comes in this time, and for every call from then
         on until it does: no caller has to wait, call after call, until the connection counts as lost by itself."""

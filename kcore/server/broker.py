@@ -195,6 +195,7 @@ class Broker:
         self._membership = membership = make_membership(base)
         self._running = running = start_running(base, membership, self._plan, calls)
         membership.join(running.metrics, running.server.listeners)
+        base.store.end_start()
         self._is_serving = True
         logger.info("broker %d of cluster %s on %s", base.broker_id, base.cluster_id, self.bootstrap_servers)
 

@@ -52,7 +52,11 @@ def store_of(
     if given is not None:
         check_store_exists(given, data_dirs)
     store = (
-        EmbeddedStore(os.path.join(data_dirs[0], STORE_FILE_NAME), durable=not is_temporary)
+        EmbeddedStore(
+            os.path.join(data_dirs[0], STORE_FILE_NAME),
+            durable=not is_temporary,
+            connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or config["zookeeper.session.timeout.ms"],
+        )
         if given is None
         else open_store(
             given,

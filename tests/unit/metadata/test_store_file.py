@@ -27,6 +27,7 @@ from kcore.metadata.store import (
     StoreError,
     StoreFileGone,
 )
+from tests.locked_store import locked_by_a_process
 from tests.unit.metadata.zookeeper_sessions import wait_for_store
 
 TIMEOUT_MS = 3000
@@ -287,23 +288,6 @@ def test_a_call_gives_up_after_its_time(path, busy_timeout_ms):
         assert store._pragma("busy_timeout") == busy_timeout_ms
 
 
-@contextlib.contextmanager
-def locked_by_a_process(path, begin):
-    """Its pid."""
-    program = (
-        "import sqlite3, sys\n"
-        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "db.execute(sys.argv[2])\n"
-        "print(flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", program, path, begin]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"\n"
-        yield process.pid
-        process.stdin.close()
-
-
 @pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_a_store_that_is_locked_when_it_is_opened_is_waited_for_and_the_error_names_who_has_it(path, begin, is_new):
@@ -341,6 +325,28 @@ def test_a_call_that_waits_long_for_another_program_says_so_once(path, monkeypat
     with contextlib.closing(EmbeddedStore(path, durable=False, busy_timeout_ms=100)) as store, locked(path), expected:
         store.create("/a")
     assert len([record for record in caplog.records if "waiting for it" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_start_waits_for_a_locked_file_as_long_as_for_a_connection(path, is_new):
+    """A broker gave up after 10 s, whatever zookeeper.connection.timeout.ms said."""
+    if not is_new:
+        EmbeddedStore(path, durable=False).close()
+    with locked_by_a_process(path) as pid:
+        expected = pytest.raises(ConnectionLost, match=rf"{FILE_NAME}: .* locked by process {pid} \(.+\) \(waited ")
+        timeouts_ms = {"busy_timeout_ms": 1, "connection_timeout_ms": 600}
+        with expected as raised, contextlib.closing(EmbeddedStore(path, durable=False, **timeouts_ms)) as store:
+            store.create("/a")
+    assert float(re.search(r"\(waited ([\d.]+) s\)", str(raised.value))[1]) >= 0.6
+
+
+def test_after_the_start_a_call_waits_no_longer_than_clients_can(path):
+    timeouts_ms = {"busy_timeout_ms": 1, "connection_timeout_ms": LONG_MS}
+    with contextlib.closing(EmbeddedStore(path, durable=False, **timeouts_ms)) as store:
+        store.end_start()
+        with locked(path), pytest.raises(ConnectionLost, match="locked"):
+            store.create("/a")
+        assert store._pragma("busy_timeout") == 1 == store._wait_ms
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR | 12 << 8])

@@ -1,18 +1,24 @@
-"""What a member of a cluster answers while its start still waits for the last session of its id."""
+"""A start that waits: for the store's file, or for the last session of the broker's id."""
 
+import re
 import threading
+from functools import partial
 
 import pytest
 
 import kcore
-from kcore.errors import NotController, StartCancelled
+from kcore.errors import NotController, RequestTimedOut, StartCancelled
 from kcore.metadata import znodes
+from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.store import ConnectionLost
 from kcore.protocol.messages.alter_partition import AlterPartitionRequest
 from kcore.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.server.member import registration
+from tests.cluster_sessions import LONG_MS
+from tests.locked_store import locked_by_a_process
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
@@ -61,3 +67,33 @@ def starting(monkeypatch):
 def test_a_broker_that_is_not_registered_yet_answers_at_once_that_it_is_not_the_controller(starting, request_, version):
     with Client(starting) as client:
         assert client.ask(request_, version).error_code == NotController.code
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+@pytest.mark.parametrize("is_member", [True, False])
+def test_a_start_waits_for_a_locked_store_as_long_as_zookeeper_connection_timeout_ms_says(
+    tmp_path, monkeypatch, has_store, is_member
+):
+    monkeypatch.setitem(EmbeddedStore.__init__.__kwdefaults__, "busy_timeout_ms", LONG_MS)
+    file = tmp_path / "cluster.db" if is_member else tmp_path / "1" / FILE_NAME
+    store = f"sqlite:{file}" if is_member else None
+    start = partial(kcore.Broker, tmp_path / "1", store=store, zookeeper_connection_timeout_ms=500)
+    if has_store:
+        with start():
+            pass
+    file.parent.mkdir(exist_ok=True)
+    with locked_by_a_process(file) as pid:
+        expected = rf"^{file}: database is locked by process {pid} \(python[\d.]*\) \(waited ([\d.]+) s\)$"
+        with pytest.raises(ConnectionLost, match=expected) as raised:
+            start().start()
+    waited = re.search(expected, str(raised.value))
+    assert 500 <= float(waited[1]) * 1000 < LONG_MS
+
+
+def test_a_broker_that_has_started_waits_for_a_locked_store_no_longer_than_clients_do(tmp_path, monkeypatch):
+    monkeypatch.setitem(EmbeddedStore.__init__.__kwdefaults__, "busy_timeout_ms", 1)
+    file = tmp_path / "cluster.db"
+    settings = {"store": f"sqlite:{file}", "zookeeper_connection_timeout_ms": LONG_MS}
+    expected = pytest.raises(RequestTimedOut, match="is locked by process")
+    with kcore.Broker(tmp_path / "1", **settings) as broker, locked_by_a_process(file), expected:
+        broker.create_topic("t")

@@ -15,12 +15,6 @@ from tests.cluster_sessions import LONG_MS
 from tests.waiting import wait_until
 from tests.zookeeper_server import free_port
 
-#: `kcore serve`, whose start does not give up.
-SERVE = (
-    "import sys; from kcore.metadata.embedded_store import EmbeddedStore; from kcore.tools.main import main; "
-    "EmbeddedStore.__init__.__kwdefaults__['busy_timeout_ms'] = 3_600_000; sys.exit(main(['serve', *sys.argv[1:]]))"
-)
-
 
 @pytest.fixture(scope="module")
 def starting(tmp_path_factory):
@@ -35,7 +29,8 @@ def starting(tmp_path_factory):
             assert main(created) == 0
         lock = sqlite3.connect(file, isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
-        command = [sys.executable, "-c", SERVE, "--id", "1", "--port", str(port), "--store", settings["store"]]
+        command = [sys.executable, "-m", "kcore", "serve", "--id", "1", "--port", str(port)]
+        command += ["--store", settings["store"], "-o", "zookeeper.connection.timeout.ms=3600000"]
         log = directory / "log"
         with open(log, "wb") as err:
             process = subprocess.Popen([*command, "--data", str(data_dir)], stderr=err)
