@@ -124,6 +124,8 @@ class _ServedCluster:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._addresses: dict[int, str] = {}
+        #: Where in a broker's log the lines of this start begin.
+        self._log_positions: dict[int, int] = {}
         self._has_ended_uncleanly = False
         self._continued: set[int] = set()
 
@@ -220,7 +222,8 @@ class _ServedCluster:
         # It inherits the mask: a SIGTERM that comes before it can serve waits until it can stop cleanly.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
-            with open(self._log_file(number), "a", encoding="utf-8") as log:
+            with open(self._log_file(number), "ab") as log:
+                self._log_positions[number] = log.tell()
                 # In a process group of its own: a Ctrl-C is for this process, which stops one broker after the other.
                 return subprocess.Popen(
                     self._command(number),
@@ -295,13 +298,15 @@ class _ServedCluster:
         if status < 0:
             return f"broker {number} has ended by {signal.Signals(-status).name}"
         path = self._log_file(number)
-        with open(path, encoding="utf-8", errors="replace") as log:
-            last = log.read().splitlines()[-_LAST_LINES:]
+        with open(path, "rb") as log:
+            log.seek(self._log_positions.get(number, 0))
+            last = log.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         disk = os.statvfs(self._args.data)
         free = disk.f_bavail * disk.f_frsize
         if free < _LITTLE_ROOM:
             last.append(f"(the disk is full, {bytes_of(free)} free: the log may lack its end)")
-        return "\n  ".join([f"broker {number} has ended with status {status}; the end of {short(path)}:", *last])
+        log_end = f"the end of {short(path)}:" if last else f"{short(path)} has no line of this start"
+        return "\n  ".join([f"broker {number} has ended with status {status}; {log_end}", *last])
 
     # -- what the cluster knows -------------------------------------------------------------------------
 

@@ -316,6 +316,28 @@ def test_the_end_of_the_brokers_that_were_started_here_says_nothing_of_those_sta
     assert last == "kcore: none of the brokers that this command has started runs any more"
 
 
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("'the port is taken'", "the end of {log}:\n  the port is taken"),
+        ("7", "{log} has no line of this start"),
+    ],
+)
+def test_of_a_brokers_log_only_the_lines_of_this_start_are_printed(tmp_path, monkeypatch, reason, expected):
+    """The last lines of a start of the day before looked like the reason."""
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    os.makedirs(cluster._args.data, exist_ok=True)
+    log = Path(cluster._log_file(1))
+    log.write_text("yesterday's reason\n")
+    command = [sys.executable, "-c", f"import sys; sys.exit({reason})"]
+    monkeypatch.setattr(serve_cluster._ServedCluster, "_command", lambda cluster, number: command)
+    with cluster._start_broker(1) as child:
+        cluster._running[1] = child
+    text = cluster._how_it_ended(serve_cluster._Event(1))
+    assert text == f"broker 1 has ended with status {child.returncode}; {expected.format(log=log)}"
+    assert log.read_text().startswith("yesterday's reason\n")
+
+
 def test_what_a_broker_could_not_write_into_its_log_is_said_to_be_lost(tmp_path, monkeypatch):
     """On a full disk the log was empty, and the reason nowhere."""
     cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
