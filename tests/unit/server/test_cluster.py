@@ -83,7 +83,7 @@ def test_what_happens_to_many_partitions_at_once_is_told_in_few_lines(cluster, c
         cluster.create_topic("many", many, replication_factor=3)
         stopped = next(number for number in cluster.brokers if number != cluster.controller())
         cluster.stop(stopped)
-        assert all(stopped not in cluster.isr("many", number) for number in range(many))
+        wait_until(lambda: all(stopped not in cluster.isr("many", number) for number in range(many)))
         cluster.start(stopped)
         wait_until(lambda: all(len(cluster.isr("many", number)) == 3 for number in range(many)))
     lines = [record.getMessage() for record in caplog.records if "many-" in record.getMessage()]

@@ -18,6 +18,8 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster_membership, "RETRY_OFFLINE_MS", 200)
     monkeypatch.setattr(damage_checks, "REPEATS_MS", 100)
     settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1, "log_segment_bytes": 4096}
+    # Else a replica that is whole again leads again, some seconds after the controller's election.
+    settings |= {"auto_leader_rebalance_enable": False}
     with kcore.Cluster(3, tmp_path, **settings) as cluster:
         yield cluster
 
