@@ -12,7 +12,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker
-from kcore.errors import InvalidConfig
+from kcore.errors import InvalidConfig, NotLeaderOrFollower
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.metadata_cache import BrokerInfo, Endpoint, MetadataCache
 from kcore.network.listener import SecurityProtocol
@@ -68,10 +68,11 @@ def test_brokers_with_a_listener_of_a_name_of_its_own_replicate_and_hand_over(tm
         brokers[0].create_topic("t", replication_factor=2)
         leader = brokers[brokers[0].metadata_cache.snapshot.topic("t").partitions[0].leader]
         follower = brokers[1 - leader.broker_id]
-        leader.produce("t", b"a", partition=0)
+        # The creation returns once broker 0 knows of it.
+        wait_until(lambda: leader.produce("t", b"a", partition=0), ignoring=NotLeaderOrFollower)
         wait_until(lambda: follower.replica_manager.get_partition(tp).log.log_end_offset == 1)
         leader.stop()  # a controlled shutdown
-        assert follower.metadata_cache.snapshot.topic("t").partitions[0].leader == follower.broker_id
+        wait_until(lambda: follower.metadata_cache.topic("t").partitions[0].leader == follower.broker_id)
 
 
 def test_a_broker_is_where_the_metadata_or_its_registration_have_it_on_this_listener():
