@@ -84,7 +84,7 @@ class DamageChecks:
 
     def note_read(self, partition: Partition, offset: int) -> None:
         """A consumer was sent records from an offset on: the first ones of the partition on its connection, or again
-        from the same one."""
+        from the same one, or it has gone back after it."""
         if not partition.is_leader:
             return
         key, now_ms = (partition.topic_partition, offset), self._time.milliseconds()

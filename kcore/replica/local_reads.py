@@ -220,7 +220,7 @@ class LocalReads:
         answers: list[tuple[TopicPartition, FetchPartitionResult]],
     ) -> None:
         """Remember from which offset on a consumer is sent records.  Whoever ends at a wrong CRC begins there again, on
-        this connection or on the next one.
+        this connection or on the next one, or before: librdkafka does so if auto.offset.reset is earliest.
 
         Of one partition of the fetch: a consumer that stands still fetches again and again, and the others' fetches of
         many partitions do not get slower.
@@ -231,7 +231,8 @@ class LocalReads:
             return
         topic_partition, data = fetch_infos[place]
         offset = data.fetch_offset
-        if sent_from.get(topic_partition, offset) != offset:
+        previous = sent_from.get(topic_partition, offset)
+        if previous < offset:  # it has read on
             sent_from[topic_partition] = offset
             return
         if topic_partition not in sent_from and len(sent_from) >= _MAX_REMEMBERED:
@@ -239,7 +240,7 @@ class LocalReads:
         sent_from[topic_partition] = offset
         partition = self.hosted_partitions.get(topic_partition)
         if isinstance(partition, Partition):
-            self._damage_checks.note_read(partition, offset)
+            self._damage_checks.note_read(partition, previous)
 
     def _add_failure(
         self, result: ReadResult, topic_partition: TopicPartition, data: FetchPartitionData, error: Exception

@@ -231,14 +231,34 @@ def test_two_consumers_that_stand_still_at_two_offsets_and_one_that_goes_on_are_
     assert checks == [2], "each segment is checked once in a minute"
 
 
-@pytest.mark.parametrize("rounds", [1, 20])
-def test_a_consumer_that_reads_the_same_records_again_is_no_reason_for_a_check(committed, monkeypatch, rounds):
+def test_a_consumer_that_begins_at_the_start_again_and_again_has_what_it_read_last_checked(committed):
+    """librdkafka cannot read the damaged batch, asks for an offset that is none, and begins anew."""
+    damage(committed, 3)
+    connection = {}
+    for _ in range(REPEATS):
+        assert committed.given_up == []
+        for offset in (0, 3, 1 << 60):
+            consume(committed, offset, connection)
+    consume(committed, 0, connection)
+    assert committed.given_up == [TP] and read_mark(log_of(committed).directory) == 3
+
+
+def test_a_consumer_that_reads_the_same_records_again_is_no_reason_for_a_check(committed, monkeypatch):
     checks = during_a_check(monkeypatch, lambda: None)
     connection = {}
-    for _ in range(rounds):
+    for _ in range(2):
         for offset in (0, 1, 2, 3, 4):
             consume(committed, offset, connection)
     assert not checks
+
+
+def test_a_consumer_that_reads_the_same_sound_records_anew_costs_a_check_a_minute(committed, monkeypatch):
+    checks = during_a_check(monkeypatch, lambda: None)
+    connection = {}
+    for _ in range(20):
+        for offset in (0, 1, 2, 3, 4):
+            consume(committed, offset, connection)
+    assert len(checks) <= 20 * 5 * REPEATS_MS // CHECK_INTERVAL_MS and set(checks) == {4}, "of what it read last"
 
 
 def test_a_consumer_that_asks_quickly_for_the_same_records_is_no_reason_for_a_check(committed, monkeypatch):

@@ -49,37 +49,48 @@ def test_another_broker_leads_instead_and_the_damaged_replica_becomes_whole(clus
     assert contents[0] == contents[1] == contents[2]
 
 
-def damaged_leader(cluster):
+def damaged_leader(cluster, values, batch_size):
     """The broker that leads, after a bit of its records has flipped which all replicas have."""
+    confluent_kafka = pytest.importorskip("confluent_kafka")
     cluster.create_topic("t")
     leader = cluster.brokers[cluster.leader("t")]
-    for number in range(200):
-        leader.produce("t", b"%d" % number)
-    wait_until(lambda: cluster.isr("t") == [0, 1, 2] and leader.log("t").high_watermark == 200, "not replicated")
-    flip_a_bit(list(leader.log("t").segments)[1].log_path)
+    settings = {"linger.ms": 1000, "batch.num.messages": batch_size, "acks": "all"}
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
+    for number in range(0, len(values), batch_size):
+        for value in values[number : number + batch_size]:
+            producer.produce("t", value)
+        producer.flush()
+    log = leader.log("t")
+    wait_until(lambda: cluster.isr("t") == [0, 1, 2] and log.high_watermark == len(values), "not replicated")
+    flip_a_bit(list(log.segments)[1].log_path)
     return leader
 
 
-def test_a_consumer_that_a_wrong_crc_stops_reads_on_from_another_leader(cluster):
-    """It only asks again; the followers have copied the records before they were damaged."""
+@pytest.mark.parametrize(("batch_size", "reset"), [(1, "latest"), (50, "earliest")])
+def test_a_consumer_that_a_wrong_crc_stops_reads_on_from_another_leader(cluster, batch_size, reset):
+    """It only asks again; the followers have copied the records before they were damaged.
+
+    librdkafka asks for the damaged batch again, or, if it takes what follows the wrong CRC for an offset, for that one:
+    then it resets its position.
+    """
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    leader = damaged_leader(cluster)
-    settings = {"check.crcs": True, "topic.metadata.refresh.interval.ms": 1000}
+    expected = [b"value-%06d-abcdefgh" % number for number in range(200 if batch_size == 1 else 1000)]
+    leader = damaged_leader(cluster, expected, batch_size)
+    settings = {"check.crcs": True, "auto.offset.reset": reset, "topic.metadata.refresh.interval.ms": 1000}
     consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g", **settings})
     consumer.assign([confluent_kafka.TopicPartition("t", 0, 0)])
     values, errors = [], []
 
     def has_everything():
-        message = consumer.poll(1)
-        if message is not None:
+        for message in consumer.consume(1000, timeout=0.1):
             (errors if message.error() else values).append(message.error() or message.value())
-        return len(values) == 200
+        return expected[-1] in values[-1000:]
 
     try:
         wait_until(has_everything, lambda: f"{len(values)} records, {errors[-1:]}")
     finally:
         consumer.close()
-    assert values == [b"%d" % number for number in range(200)]
+    assert list(dict.fromkeys(values)) == expected
     assert any("CRC" in error.str() for error in errors), "the damage was not read"
     assert cluster.leader("t") != leader.broker_id
     wait_until(lambda: cluster.isr("t") == [0, 1, 2], lambda: f"ISR {cluster.isr('t')}")
