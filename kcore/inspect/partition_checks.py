@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -298,10 +298,19 @@ def check_index(
     batch = np.searchsorted(segment.batches["last_offset"], offsets)  # the batch that holds each entry's offset
     is_time_index = path.endswith(TIME_INDEX_SUFFIX)
     checks = _time_index_checks if is_time_index else _offset_index_checks
-    wrong = False
-    for n, text in checks(entries, offsets, batch, segment, _Unreadable(partition, base, segment)):
-        wrong = True
-        yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    problems = list(checks(entries, offsets, batch, segment, _Unreadable(partition, base, segment)))
+    wrong = {n for n, _ in problems}
+    first_unused = len(entries)
+    if empty and not closed:
+        first_unused = _first_unused_entry(entries, offsets, wrong, int(segment.batches["last_offset"].max(initial=-1)))
+    for n, text in problems:
+        if n < first_unused:
+            yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    if first_unused < len(entries):
+        unused = counted(len(entries) - first_unused, "entry is", "entries are")
+        text = f"entry {first_unused}: from here on {unused} not of this log's batches, as a truncation leaves them; a "
+        text += "log in use does not read them"
+        yield Problem(path, text, int(offsets[first_unused]), first_unused * slot, warning=True)
     if is_time_index and closed and not wrong and not rest:
         # A segment gets its last entry when it is rolled or closed.  A warning only: lookups work without it.
         last = int(entries["timestamp"][-1]) if len(entries) else -1
@@ -310,6 +319,23 @@ def check_index(
             shown = f"ends with timestamp {last} ({date_of(last)})" if len(entries) else "has no entry"
             text = f"{shown}, the greatest of the segment is {greatest} ({date_of(greatest)})"
             yield Problem(path, text, warning=True)
+
+
+def _first_unused_entry(entries: np.ndarray, offsets: np.ndarray, wrong: Collection[int], last_offset: int) -> int:
+    """Where the entries begin that a truncation left at the end of an index in use; as many as there are entries if
+    there are none.
+
+    Its owner counts them no longer.  New entries overwrite them, and kcore fills the page of a new entry with zeros.  A
+    single wrong entry whose offset the log has may as well be damaged: it is not among them.  last_offset: the log's.
+    """
+    import numpy as np
+
+    count = len(entries)
+    zeros = np.flatnonzero(entries == np.zeros((), entries.dtype))
+    first = int(zeros[zeros > 0].min(initial=count))
+    while first - 1 in wrong:
+        first -= 1
+    return count if first == count - 1 and offsets[first] <= last_offset else first
 
 
 class _Unreadable:

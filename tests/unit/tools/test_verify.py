@@ -378,6 +378,37 @@ def test_the_index_of_a_log_in_use_may_have_room_left_at_its_end(data, capsys):
     assert (status, problems) == (0, [])
 
 
+@pytest.mark.parametrize("appended", [0, 1, 300])
+@pytest.mark.parametrize("sizes", ["the same", "other"])
+def test_index_entries_that_a_truncation_left_in_a_log_in_use_are_one_warning(appended, sizes, tmp_path, capsys):
+    """More entries than one page has: kcore fills the page of a new entry with zeros, not those after it."""
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", "a", config=LogConfig(index_interval_bytes=100)) as log:
+        for n in range(1500):
+            log.append_as_leader(record_batch(timestamp=TIMESTAMP + n))
+        log.truncate_to(300)
+        for n in range(300, 300 + appended):
+            log.append_as_leader(record_batch(timestamp=TIMESTAMP + n, size=20 if sizes == "the same" else 90))
+        status, problems, summary = verify(capsys, log.directory)
+        files = [problem["file"] for problem in problems]
+        assert (status, summary["damaged"]) == (0, 0), problems
+        assert sorted(files) == [str(Path(log.directory) / LOG.replace(".log", s)) for s in (".index", ".timeindex")]
+        for problem in problems:
+            assert "entries are not of this log's batches" in problem["problem"]
+    assert verify(capsys, tmp_path / "data")[:2] == (0, [])
+
+
+def test_a_wrong_last_entry_of_an_index_in_use_is_damage(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", "a", config=LogConfig(index_interval_bytes=100)) as log:
+        for n in range(12):
+            log.append_as_leader(batch(n, "none"))
+        index = Path(log.directory) / LOG.replace(".log", ".index")
+        flip(index, len(index.read_bytes().rstrip(b"\0")) - 1, 0x01)
+        status, (problem,), _ = verify(capsys, log.directory)
+        assert (status, problem["type"], problem["file"]) == (1, "damage", str(index))
+
+
 @pytest.mark.parametrize(("suffix", "slot"), [(".index", 8), (".timeindex", 12)])
 def test_an_index_is_read_to_its_last_byte_across_holes(suffix, slot, data):
     index = data / "g-none-0" / f"{49:020}{suffix}"
