@@ -225,7 +225,8 @@ class LogManager:
 
     def abandon(self, reason: str) -> None:
         """Let go of all logs as the end of a killed process does: nothing is flushed, no checkpoint and no marker of a
-        clean stop is written, and the locks of the directories are free.  shutdown() then does nothing.
+        clean stop is written, the files are closed as they are, and the locks of the directories are free.  shutdown()
+        then does nothing.
 
         A call of a log afterwards raises KafkaStorageError with the reason.
         """
@@ -237,6 +238,7 @@ class LogManager:
             log.mark_offline(OSError(reason))
         if self.cleaner is not None:
             self.cleaner.shutdown()
+        discard_logs(logs)
         for log_dir in dirs.values():
             log_dir.release()
 

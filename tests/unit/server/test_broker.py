@@ -52,6 +52,13 @@ def produce(broker, topic, *values, partition=0):
     return answer.base_offset
 
 
+def fetched(broker, topic):
+    wanted = [f.FetchPartition(partition=0, partition_max_bytes=1 << 20)]
+    request = f.FetchRequest(topics=[f.FetchTopic(topic=topic, partitions=wanted)], max_bytes=1 << 20)
+    with Client(broker) as client:
+        return client.ask(request, 12).responses[0].partitions[0].records
+
+
 def values(broker, topic, partition=0):
     return [record.value for record in broker.log(topic, partition).records()]
 
@@ -75,6 +82,24 @@ def test_without_a_directory_nothing_is_left_behind():
     assert set(threading.enumerate()) == threads
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) == fds
+
+
+@in_own_process
+def test_brokers_that_were_killed_leave_no_descriptor_to_the_garbage_collector():
+    def live_and_die():
+        broker = kcore.Broker().start()
+        broker.create_topic("t", partitions=2)
+        produce(broker, "t", b"x")
+        assert fetched(broker, "t")
+        broker.kill()
+
+    live_and_die()
+    gc.collect()
+    gc.disable()
+    fds = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        live_and_die()
+    assert len(os.listdir("/proc/self/fd")) == fds
 
 
 def test_a_directory_keeps_topics_records_and_identity_through_clean_restarts(tmp_path):

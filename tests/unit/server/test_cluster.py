@@ -1,6 +1,7 @@
 """Several brokers in this process: who is the controller, who leads, and what happens when one stops or fails."""
 
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -27,6 +28,7 @@ from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from tests.cluster_sessions import LONG_MS
+from tests.own_process import in_own_process
 from tests.waiting import wait_until
 
 DEADLINE_S = 60
@@ -223,6 +225,28 @@ def test_a_temporary_cluster_leaves_nothing_behind():
         data_dir = cluster.data_dir
         assert os.path.isdir(data_dir)
     assert not os.path.exists(data_dir)
+
+
+@in_own_process
+def test_the_logs_of_a_broker_that_was_killed_are_closed():
+    def open_logs():
+        links = []
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/self/fd/{name}"))
+        return sum(".log" in link for link in links)
+
+    gc.disable()
+    with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("t")
+        cluster.produce("t", "x")
+        cluster.wait_until_in_sync("t")
+        before = open_logs()
+        for number in (0, 1, 0, 1):
+            cluster.kill(number)
+            cluster.start(number)
+            cluster.wait_until_in_sync("t")
+        assert open_logs() == before
 
 
 def test_a_forked_child_leaves_the_cluster_of_its_parent_alone():
