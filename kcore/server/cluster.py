@@ -188,20 +188,20 @@ class Cluster:
     def stop(self, broker_id: int | None = None) -> None:
         """Stop a broker cleanly, after others lead its partitions; without an id all of them.
 
-        Returns when the brokers that still run, if any, know that it is gone.  Where the controller was killed, its
-        successor is waited for.  Raises the first error of a broker's stop, once all have stopped; TypeError,
-        ValueError and RuntimeError as kill(); RequestTimedOut when no controller is elected, and the broker runs on,
-        and when the others do not learn that it has stopped.  In a forked child it does nothing: the brokers are the
-        parent's.
+        Returns when the brokers that still run, if any, know that it is gone, also where it did not run any more.
+        Where the controller was killed, its successor is waited for.  Raises the first error of a broker's stop, once
+        all have stopped; TypeError and ValueError for an id that no broker has; RequestTimedOut when no controller is
+        elected, and the broker runs on, and when the others do not learn that it has stopped.  In a forked child it
+        does nothing: the brokers are the parent's.
         """
         if self._pid != os.getpid():
             return
         if broker_id is not None:
             number = self._checked_id(broker_id)
             with self._broker_locks[number]:
-                self._check_runs(number)
-                self._wait("a controller", lambda: len(self.brokers) == 1 or self._agree())
-                self._stop(number)
+                if number in self.brokers:
+                    self._wait("a controller", lambda: len(self.brokers) == 1 or self._agree())
+                    self._stop(number)
                 self._wait(f"the others to know that broker {number} has stopped", lambda: self._agree({number}))
             return
         with ExitStack() as locks:
@@ -230,15 +230,15 @@ class Cluster:
         leaves no marker of a clean stop.  With a store on SQLite the others notice it within a quarter of a second,
         with ZooKeeper when its session has timed out.
 
-        What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run,
-        TypeError and ValueError for an id that no broker has.
+        What it had written is in the page cache and stays.  Does nothing for a broker that does not run.  Raises
+        TypeError and ValueError for an id that no broker has, RuntimeError in a forked child.
         """
         self._check_process()
         number = self._checked_id(broker_id)
         with self._broker_locks[number]:
-            self._check_runs(number)
-            broker, _ = self._forget(number)
-            broker.kill()
+            if number in self.brokers:
+                broker, _ = self._forget(number)
+                broker.kill()
 
     def __enter__(self) -> Cluster:
         return self.start()
@@ -349,8 +349,7 @@ class Cluster:
         Raises RuntimeError before start().
         """
         with self._lock:
-            if not self._ports:
-                raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
+            self._check_started()
             host = f"[{self._host}]" if ":" in self._host else self._host
             return ",".join(f"{host}:{port}" for _, port in sorted(self._ports.items()))
 
@@ -394,9 +393,7 @@ class Cluster:
         that met a broker that led no more is repeated: the record is there once at least.  Raises as Broker.produce(),
         and RequestTimedOut with the reason that there is no leader.
         """
-        total = len(self._partitions.partitions(string("topic", topic)))
-        if not total:
-            raise UnknownTopicOrPartition(f"{topic}: no such topic")
+        total = len(self._partitions_of(topic))
         if partition is None:
             partition = self._partition_for(key, total)
         elif not 0 <= integer("partition", partition) < total:
@@ -426,9 +423,7 @@ class Cluster:
     ) -> Iterator[ConsumerRecord]:
         """The records that a consumer can read now, of one partition or of all, one after the other, each from the
         broker that leads it.  Raises as Broker.consume(), and LeaderNotAvailable for a partition without a leader."""
-        numbers = self._partitions.partitions(string("topic", topic)) if partition is None else [partition]
-        if not numbers:
-            raise UnknownTopicOrPartition(f"{topic}: no such topic")
+        numbers = self._partitions_of(topic) if partition is None else [partition]
         return chain.from_iterable([self._led_records(topic, number, isolation) for number in numbers])
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
@@ -476,6 +471,7 @@ class Cluster:
         what the controller answers; RuntimeError as leader().
         """
         tp, to = TopicPartition(string("topic", topic), integer("partition", partition)), self._checked_id(to)
+        self._check_not_stopped()
         replicas = self._partitions.replicas(*tp)
         if not replicas:
             raise UnknownTopicOrPartition(f"{tp}: no such partition")
@@ -494,6 +490,15 @@ class Cluster:
         self._wait("a controller", is_ordered, timeout)
         self._wait(f"broker {to} to lead {tp}", lambda: self.leader(*tp) == to, timeout)
         self._wait_while(f"{tp} to be led by broker {to}", lambda: self._partitions.unled(*tp), timeout)
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        """Raises UnknownTopicOrPartition, RuntimeError when no broker runs."""
+        string("topic", topic)
+        self._running()
+        numbers = self._partitions.partitions(topic)
+        if not numbers:
+            raise UnknownTopicOrPartition(f"{topic}: no such topic")
+        return numbers
 
     def _partition_for(self, key: Data | None, count: int) -> int:
         if key is not None:
@@ -535,11 +540,7 @@ class Cluster:
                 return reader.get(path)
 
     def _reader(self) -> MetadataStore:
-        if not self._ports:
-            raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
-        self._check_not_gone()
-        if self._is_stopped:
-            raise RuntimeError("the cluster has stopped: start() starts it again")
+        self._check_not_stopped()
         if self._store is None:
             self._store = self._open_store()
         return self._store
@@ -553,7 +554,8 @@ class Cluster:
         return next(iter(brokers.values()))
 
     def _running(self) -> Mapping[int, Broker]:
-        """Those that run, one at least."""
+        """Those that run, one at least.  Raises RuntimeError."""
+        self._check_not_stopped()
         brokers = self.brokers
         if not brokers:
             raise RuntimeError("no broker of the cluster runs")
@@ -599,11 +601,26 @@ class Cluster:
 
     def _wait_while(self, what: str, reasons: Callable[[], Mapping[TopicPartition, str]], timeout: float) -> None:
         """Wait until there are none; the time-out names them."""
-        self._wait(what, lambda: not reasons(), timeout, lambda: f": {reasons_text(reasons())}")
+
+        def is_done() -> bool:
+            self._check_not_stopped()
+            return not reasons()
+
+        self._wait(what, is_done, timeout, lambda: f": {reasons_text(reasons())}")
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
             raise RuntimeError("the cluster runs in the process that forked this one")
+
+    def _check_started(self) -> None:
+        if not self._ports:
+            raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
+
+    def _check_not_stopped(self) -> None:
+        self._check_started()
+        self._check_not_gone()
+        if self._is_stopped:
+            raise RuntimeError("the cluster has stopped: start() starts it again")
 
     def _check_not_gone(self) -> None:
         if self._is_temporary and self._ports and self._data_dir is None:
@@ -615,10 +632,6 @@ class Cluster:
         if not 0 <= number < self._count:
             raise ValueError(f"broker {number}: {ids}")
         return number
-
-    def _check_runs(self, number: int) -> None:
-        if number not in self.brokers:
-            raise RuntimeError(f"broker {number} does not run")
 
 
 def _checked_racks(racks: Sequence[str | None] | None, brokers: int) -> list[dict[str, str]]:

@@ -174,12 +174,50 @@ def test_a_stopped_cluster_starts_again_with_its_topics(tmp_path):
         kcore.Broker(tmp_path / "1").start()
 
 
+def calls_of(cluster):
+    """Those that need a cluster that runs."""
+    return (
+        lambda: cluster.leader("t"),
+        lambda: cluster.isr("t"),
+        cluster.controller,
+        lambda: cluster.create_topic("u"),
+        lambda: cluster.produce("t", "x"),
+        lambda: cluster.produce("t", "x", partition=0),
+        lambda: cluster.consume("t"),
+        lambda: cluster.consume("t", 0),
+        lambda: cluster.wait_until_led("t", timeout=0),
+        lambda: cluster.wait_until_in_sync("t", timeout=0),
+        lambda: cluster.move_leader("t", to=0, timeout=0),
+    )
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_that_does_not_run_is_stopped_and_killed_without_an_error(end):
+    cluster = kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS)
+    getattr(cluster, end)(1)  # before the start
+    with cluster:
+        for _ in range(2):
+            getattr(cluster, end)(1)
+        assert sorted(cluster.brokers) == [0]
+        for _ in range(2):
+            getattr(cluster, end)(0)
+        with pytest.raises(RuntimeError, match="no broker of the cluster runs"):
+            cluster.produce("t", "x")
+    getattr(cluster, end)(1)
+
+
+def test_a_cluster_that_has_not_started_says_so():
+    for call in calls_of(kcore.Cluster(1)):
+        with pytest.raises(RuntimeError, match="the cluster has not started"):
+            call()
+
+
 def test_a_stopped_cluster_is_not_asked_who_led_when_it_ran(tmp_path):
     cluster = kcore.Cluster(1, tmp_path)
     with cluster:
         cluster.create_topic("t")
         assert cluster.leader("t") == 0
-    for call in (lambda: cluster.leader("t"), lambda: cluster.isr("t"), cluster.controller):
+    for call in calls_of(cluster):
         with pytest.raises(RuntimeError, match=r"the cluster has stopped: start\(\)"):
             call()
     assert cluster._store is None  # nor is the store opened again
@@ -270,9 +308,9 @@ def test_a_broker_that_was_not_stopped_by_the_cluster_is_left_out_until_it_start
     broker = cluster.brokers[victim]
     getattr(broker, end)()
     assert victim not in cluster.brokers and str(victim) not in repr(cluster).partition("running")[2].partition("]")[0]
-    with pytest.raises(RuntimeError, match=f"broker {victim} does not run"):
-        cluster.stop(victim)
-    wait_until(lambda: cluster.controller() not in (None, victim))
+    cluster.kill(victim)
+    cluster.stop(victim)  # waits until the others know that it is gone
+    assert live_brokers(cluster) == [sorted(cluster.brokers)] * 2 and cluster.controller() not in (None, victim)
     cluster.create_topic(f"without-{end}", replication_factor=1)
     cluster.start(victim)
     assert cluster.brokers[victim] is not broker and not cluster.brokers[victim].has_stopped
@@ -431,12 +469,7 @@ def test_a_stopped_temporary_cluster_makes_no_directory_when_it_is_asked():
     cluster = kcore.Cluster(1)
     with cluster:
         cluster.create_topic("t")
-    for call in (
-        lambda: cluster.leader("t"),
-        lambda: cluster.isr("t"),
-        cluster.controller,
-        lambda: cluster.start(0),
-    ):
+    for call in (*calls_of(cluster), lambda: cluster.start(0)):
         with pytest.raises(RuntimeError, match="temporary directory is gone"):
             call()
         assert cluster.data_dir is None
