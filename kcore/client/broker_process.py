@@ -49,13 +49,14 @@ class BrokerProcess(NamedTuple):
         return None
 
     def stopped_reason(self) -> str | None:
-        """ "its process 4711 stands still: stopped by SIGSTOP or a terminal", and when it last wrote a file directly in
-        its data directories (its checkpoints); None if it runs or that is not known."""
+        """ "its process 4711 stands still, stopped by SIGSTOP or a terminal", and until when it certainly ran, which is
+        when it last wrote a file directly in its data directories (a checkpoint); None if it runs or that is not
+        known."""
         how = _stopped(self.pid)
         if how is None:
             return None
         written_s = max(map(_last_written_s, self.data_dirs), default=0.0)
-        last = "" if written_s == 0 else f"; it last wrote a checkpoint at {datetime.fromtimestamp(written_s):%F %T}"
+        last = "" if written_s == 0 else f"; it ran until {datetime.fromtimestamp(written_s):%F %T} at least"
         return f"its process {self.pid} stands still, {how}{last}"
 
 
