@@ -28,6 +28,7 @@ def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -
     """The options of all of them.  example: a command line, for --help."""
     parser.add_argument(
         "--bootstrap",
+        "--bootstrap-server",
         metavar="HOST:PORT[,...]",
         default=DEFAULT_BOOTSTRAP,
         help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",

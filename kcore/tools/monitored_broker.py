@@ -19,6 +19,7 @@ def add_broker(parser: argparse.ArgumentParser, default_broker: str) -> None:
     parser.add_argument("--data", metavar="DIR", help="the broker's (first) data directory, instead of --bootstrap")
     parser.add_argument(
         "--bootstrap",
+        "--bootstrap-server",
         metavar="HOST:PORT[,...]",
         help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",
     )

@@ -73,12 +73,20 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "topics", nargs="*", type=protocol_string, metavar="TOPIC", help="default: all, internal ones too"
     )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        type=protocol_string,
+        metavar="TOPIC",
+        help="the same, as kafka-topics.sh has it",
+    )
     add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
 
 
 def _run_describe(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
-        topics, deleted, missing = _described(admin, args.topics)
+        topics, deleted, missing = _described(admin, [*args.topics, *args.topic])
         configs = admin.topic_configs(topics) if topics else {}
     for name, text in deleted.items():
         print(json_line({"topic": name, "is_being_deleted": True, "reason": text}) if args.json else f"{name}: {text}")
@@ -145,10 +153,14 @@ def _described(
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
+    _add_topic(parser)
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
     parser.add_argument(
-        "--replicas", type=positive_int16, metavar="N", help="of each partition; default: default.replication.factor"
+        "--replicas",
+        "--replication-factor",
+        type=positive_int16,
+        metavar="N",
+        help="of each partition; default: default.replication.factor",
     )
     parser.add_argument(
         "--assign",
@@ -157,6 +169,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
         help="the brokers of each partition, the preferred leader first; instead of both numbers",
     )
     _add_config(parser)
+    parser.add_argument("--if-not-exists", action="store_true", help="a topic that exists already is no error")
     add_cluster(
         parser,
         "kcore topics create orders --partitions 6 --replicas 3 --config retention.ms=60000",
@@ -168,19 +181,33 @@ def _run_create(args: argparse.Namespace) -> int:
     if args.assign is not None and (args.partitions is not None or args.replicas is not None):
         raise UsageError("--assign goes without --partitions and --replicas")
     _check_named_once([name for name, _ in args.config])
+    topic = _topic(args)
     with admin_client(args) as admin:
-        partitions, replicas = admin.create_topic(
-            args.topic, args.partitions or -1, args.replicas or -1, args.assign, dict(args.config)
-        )
+        try:
+            partitions, replicas = admin.create_topic(
+                topic, args.partitions or -1, args.replicas or -1, args.assign, dict(args.config)
+            )
+            is_new = True
+        except TopicAlreadyExists as error:
+            if not args.if_not_exists:
+                raise
+            try:
+                described = admin.describe_cluster([topic]).topics[topic]
+            except UnknownTopicOrPartition:  # it is being deleted
+                raise error from None
+            partitions, replicas = len(described.partitions), _replication_factor(described)
+            is_new = False
     if args.json:
-        print(json_line({"topic": args.topic, "partitions": partitions, "replication_factor": replicas}))
+        event = {"topic": topic, "partitions": partitions, "replication_factor": replicas}
+        print(json_line(event | ({"is_new": is_new} if args.if_not_exists else {})))
     else:
-        print(f"{args.topic} is created: {counted(partitions, 'partition')}, {counted(replicas, 'replica')} each")
+        done = "is created" if is_new else "exists already"
+        print(f"{topic} {done}: {counted(partitions, 'partition')}, {counted(replicas, 'replica')} each")
     return OK
 
 
 def _add_alter(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
+    _add_topic(parser)
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
     _add_config(parser)
     parser.add_argument(
@@ -199,11 +226,11 @@ def _run_alter(args: argparse.Namespace) -> int:
     changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
     if args.partitions is None and not changes:
         raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
-    unset = []
+    topic, unset = _topic(args), []
     with admin_client(args) as admin:
         if args.delete_config:
             # Kafka's brokers answer the deletion of an unknown setting without an error.
-            existing = admin.topic_configs([args.topic])[args.topic]
+            existing = admin.topic_configs([topic])[topic]
             for name in args.delete_config:
                 if name not in existing:
                     raise UsageError(f"topics have no setting {name!r}{nearest(name, existing)}")
@@ -211,41 +238,42 @@ def _run_alter(args: argparse.Namespace) -> int:
                     unset.append(name)
                     del changes[name]
         if changes:
-            admin.alter_topic_config(args.topic, changes)
+            admin.alter_topic_config(topic, changes)
         if args.partitions is not None:
-            admin.create_partitions(args.topic, args.partitions)
+            admin.create_partitions(topic, args.partitions)
     if args.json:
-        print(json_line({"topic": args.topic, "partitions": args.partitions, "config": changes}))
+        print(json_line({"topic": topic, "partitions": args.partitions, "config": changes}))
         return OK
     for name in unset:
-        print(f"{args.topic} has no value of its own for {name}: nothing to delete")
+        print(f"{topic} has no value of its own for {name}: nothing to delete")
     if changes or args.partitions is not None:
-        print(f"{args.topic} is changed")
+        print(f"{topic} is changed")
     return OK
 
 
 def _add_delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC", help="one topic: its records are gone for good")
+    _add_topic(parser, "one topic: its records are gone for good")
     add_cluster(parser, "kcore topics delete orders", "one JSON object")
 
 
 def _run_delete(args: argparse.Namespace) -> int:
+    topic = _topic(args)
     with admin_client(args) as admin:
-        replicas = _replicas(admin, args.topic)
-        admin.delete_topic(args.topic)
-        is_deleted, dead = await_deletion(admin, args.topic, replicas)
+        replicas = _replicas(admin, topic)
+        admin.delete_topic(topic)
+        is_deleted, dead = await_deletion(admin, topic, replicas)
         text = None
         if not is_deleted and not replicas:
             # Of a topic that has never had a leader, only the cluster knows the replicas.
-            text = admin.waiting_deletion(args.topic)
+            text = admin.waiting_deletion(topic)
             is_deleted = text is None
     if args.json:
-        print(json_line({"topic": args.topic, "deleted": is_deleted, "waits_for_brokers": dead}))
+        print(json_line({"topic": topic, "deleted": is_deleted, "waits_for_brokers": dead}))
     elif is_deleted:
-        print(f"{args.topic} is deleted")
+        print(f"{topic} is deleted")
     elif dead:
         print(
-            f"{args.topic} is being deleted: clients do not see it any more, but its deletion waits for "
+            f"{topic} is being deleted: clients do not see it any more, but its deletion waits for "
             f"broker{'s' if len(dead) > 1 else ''} {ids_text(dead)}, not alive now, to delete "
             f"{'their' if len(dead) > 1 else 'its'} replicas; until then there can be no other topic of this name"
         )
@@ -253,7 +281,7 @@ def _run_delete(args: argparse.Namespace) -> int:
         print(text)
     else:
         print(
-            f"{args.topic} is being deleted: clients do not see it any more, but brokers {ids_text(sorted(replicas))} "
+            f"{topic} is being deleted: clients do not see it any more, but brokers {ids_text(sorted(replicas))} "
             "have not all deleted their replicas yet; until then there can be no other topic of this name"
         )
     return OK if is_deleted else DAMAGE
@@ -293,6 +321,21 @@ def await_deletion(
         if time.hi_res_clock_ms() >= deadline_ms:
             return False, []
         time.sleep(_POLL_MS)
+
+
+def _add_topic(parser: argparse.ArgumentParser, text: str | None = None) -> None:
+    parser.add_argument("topic", nargs="?", type=protocol_string, metavar="TOPIC", help=text)
+    parser.add_argument(
+        "--topic", dest="named_topic", type=protocol_string, metavar="TOPIC", help="the same, as kafka-topics.sh has it"
+    )
+
+
+def _topic(args: argparse.Namespace) -> str:
+    """Raises UsageError unless exactly one is given."""
+    names: list[str] = [name for name in (args.topic, args.named_topic) if name is not None]
+    if len(names) != 1:
+        raise UsageError("expected one TOPIC")
+    return names[0]
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

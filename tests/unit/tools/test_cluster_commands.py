@@ -61,6 +61,22 @@ def known_everywhere(cluster, name, replicas=None):
         )
 
 
+def test_the_options_of_kafka_topics_sh_are_understood(cluster, text):
+    at = ("--bootstrap-server", cluster.bootstrap_servers)
+    create = ("topics", "create", "--topic", "as-in-kafka", *at, "--partitions", "2", "--replication-factor", "2")
+    done = "2 partitions, 2 replicas each\n"
+    assert text(*create, "--config", "retention.ms=5") == (0, f"as-in-kafka is created: {done}", "")
+    assert text(*create) == (2, "", "kcore: Topic 'as-in-kafka' already exists.\n")
+    assert text(*create, "--if-not-exists") == (0, f"as-in-kafka exists already: {done}", "")
+    known_everywhere(cluster, "as-in-kafka")
+    status, out, _ = text("topics", "describe", "--topic", "as-in-kafka", *at)
+    assert status == 0 and out.startswith("as-in-kafka: 2 partitions, 2 replicas each, retention.ms=5\n")
+    assert text("topics", "alter", "--topic", "as-in-kafka", "--partitions", "3", *at)[0] == 0
+    assert text("topics", "delete", "--topic", "as-in-kafka", *at) == (0, "as-in-kafka is deleted\n", "")
+    for words in ((), ("a", "--topic", "b")):
+        assert text("topics", "delete", *words) == (2, "", "kcore: expected one TOPIC\n")
+
+
 def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, text):
     words = ("--partitions", "2", "--replicas", "2", "--config", "retention.ms=60000")
     assert run("topics", "create", "life", *words) == (
