@@ -237,6 +237,9 @@ class AdminClient:
 
     def _silence_of(self, address: Address) -> Silence | None:
         """None for a broker that answers a request for its versions."""
+        known = self._silence_elsewhere(address)
+        if known is not None:
+            return known
         sender = BlockingSender(*address, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time)
         try:
             sender.api_versions()
@@ -251,6 +254,22 @@ class AdminClient:
             return Silence(f"it does not answer as a broker does: {error}", False)
         finally:
             sender.close()
+        return None
+
+    def _silence_elsewhere(self, address: Address) -> Silence | None:
+        """That of a broker which was silent at another address, as localhost for 127.0.0.1, if its process listens here
+        too, and still stands still."""
+        with self._silence_lock:
+            others = {other: silence for other, silence in self._silent.items() if silence.stands_still}
+        if not others or address in others:
+            return None
+        process = process_of_address(*address)
+        if process is None or process.stopped_reason() is None:
+            return None
+        for other, silence in others.items():
+            its_process = process_of_address(*other)
+            if its_process is not None and its_process.pid == process.pid:
+                return silence
         return None
 
     def _note_silence(self, address: Address, silence: Silence) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from kcore.client.admin_client import (
     Address,
@@ -15,13 +18,16 @@ from kcore.client.admin_client import (
     silence_text,
 )
 from kcore.client.group_client import GroupClient
+from kcore.common.text import printable
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError
+from kcore.errors import ApiError, KafkaError
 from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive, protocol_string
 
 #: A request carries it in ms.
 _LONGEST_S = MAX_INT32 // 1000
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+#: So long the error may follow of a broker whose process stands still.
+_HOLD_S = 2.0
 
 
 def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
@@ -42,21 +48,84 @@ def add_timeout(parser: argparse.ArgumentParser, what: str = "for each request",
     parser.add_argument("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
 
 
-def admin_client(args: argparse.Namespace) -> AdminClient:
-    """Raises UsageError."""
-    return AdminClient(
-        addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000, on_silence=print_silence
-    )
+class Errors:
+    """What a command writes to stderr: each broker that does not answer is named once with the reason, in the error
+    that follows from it or in a line of its own.
+
+    It is the on_silence of a client.  One whose process stands still ends what is asked of it at once, so its error
+    follows, or the request is repeated and it gets its line; others are waited for, so they are named at once.
+    """
+
+    def __init__(self) -> None:
+        self._named: dict[Address, Silence] = {}
+        self._held: dict[Address, Silence] = {}
+        self._timers: list[threading.Timer] = []
+
+    def __call__(self, address: Address, silence: Silence) -> None:
+        self._held[address] = silence
+        if not silence.stands_still:
+            self._name(address)
+            return
+        timer = threading.Timer(_HOLD_S, self._name, (address,))
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    def print(self, error: str) -> None:
+        shorter = error
+        for address, silence in self._named.items():
+            shorter = shorter.replace(silence_text(address, silence), f"{address[0]}:{address[1]} does not answer")
+        print(printable(f"kcore: {shorter}"), file=sys.stderr)
+        self._take_held(error)
+
+    def flush(self, error: str = "") -> None:
+        """Name those that no error has named, `error` neither, which is printed next."""
+        for timer in self._timers:
+            timer.cancel()
+        self._take_held(error)
+        for address in list(self._held):
+            self._name(address)
+
+    def _name(self, address: Address) -> None:
+        silence = self._held.pop(address, None)
+        if silence is not None:
+            self._named[address] = silence
+            print_silence(address, silence)
+
+    def _take_held(self, error: str) -> None:
+        # By the reason, which has the process: it may be known under another address too.
+        for address, silence in list(self._held.items()):
+            if silence.reason in error and self._held.pop(address, None) is not None:
+                self._named[address] = silence
 
 
-def group_client(args: argparse.Namespace, on_silence: Callable[[Address, Silence], None] | None = None) -> GroupClient:
-    """on_silence: instead of print_silence().  Raises UsageError."""
-    return GroupClient(
-        addresses(args.bootstrap),
-        client_id="kcore",
-        timeout_ms=args.timeout * 1000,
-        on_silence=on_silence or print_silence,
-    )
+@contextmanager
+def admin_client(args: argparse.Namespace) -> Iterator[AdminClient]:
+    """It names brokers that do not answer as Errors does.  Raises UsageError."""
+    with _named_silence() as errors, AdminClient(**_options(args), on_silence=errors) as client:
+        yield client
+
+
+@contextmanager
+def group_client(args: argparse.Namespace) -> Iterator[tuple[GroupClient, Errors]]:
+    """The client, and what names the brokers that do not answer it.  Raises UsageError."""
+    with _named_silence() as errors, GroupClient(**_options(args), on_silence=errors) as client:
+        yield client, errors
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    return {"bootstrap": addresses(args.bootstrap), "client_id": "kcore", "timeout_ms": args.timeout * 1000}
+
+
+@contextmanager
+def _named_silence() -> Iterator[Errors]:
+    errors = Errors()
+    try:
+        yield errors
+    except (OSError, KafkaError) as error:
+        errors.flush(str(error))
+        raise
+    errors.flush()
 
 
 def print_silence(address: Address, silence: Silence) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kcore.client.admin_client import Address, Silence, silence_text
 from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
 from kcore.common.text import counted, json_line, plain_error, printable
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, KafkaError
-from kcore.tools.cluster_command import add_cluster, group_client, print_silence
+from kcore.errors import ApiError
+from kcore.tools.cluster_command import Errors, add_cluster, group_client
 from kcore.tools.command_line import DAMAGE, OK, USAGE, protocol_string
 
 
@@ -40,63 +37,12 @@ class _Position(NamedTuple):
         return self.log_end.offset - self.committed_offset
 
 
-class _Errors:
-    """What a command writes to stderr: each broker that does not answer is named once with the reason, in the error
-    that follows from it or in a line of its own.
-
-    It is the on_silence of a client.  One whose process stands still ends what is asked of it at once, so its error
-    follows; others are waited for, so they are named at once.
-    """
-
-    def __init__(self) -> None:
-        self._named: dict[Address, Silence] = {}
-        self._held: dict[Address, Silence] = {}
-
-    def __call__(self, address: Address, silence: Silence) -> None:
-        if silence.stands_still:
-            self._held[address] = silence
-        else:
-            self._named[address] = silence
-            print_silence(address, silence)
-
-    def print(self, error: str) -> None:
-        shorter = error
-        for address, silence in self._named.items():
-            shorter = shorter.replace(silence_text(address, silence), f"{address[0]}:{address[1]} does not answer")
-        print(printable(f"kcore: {shorter}"), file=sys.stderr)
-        self._take_held(error)
-
-    def flush(self, error: str = "") -> None:
-        """Name those that no error has named, `error` neither, which is printed next."""
-        self._take_held(error)
-        for address, silence in self._held.items():
-            print_silence(address, silence)
-
-    def _take_held(self, error: str) -> None:
-        # By the reason, which has the process: it may be known under another address too.
-        for address, silence in list(self._held.items()):
-            if silence.reason in error:
-                self._named[address] = self._held.pop(address)
-
-
-@contextmanager
-def _client(args: argparse.Namespace) -> Iterator[tuple[GroupClient, _Errors]]:
-    errors = _Errors()
-    try:
-        with group_client(args, errors) as client:
-            yield client, errors
-    except (OSError, KafkaError) as error:
-        errors.flush(str(error))
-        raise
-    errors.flush()
-
-
 def _add_list(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser, "kcore groups list --bootstrap localhost:9092", "one JSON object a line for each group")
 
 
 def _run_list(args: argparse.Namespace) -> int:
-    with _client(args) as (client, errors):
+    with group_client(args) as (client, errors):
         groups, missing = client.list_groups()
         for group in groups:
             if args.json:
@@ -107,7 +53,7 @@ def _run_list(args: argparse.Namespace) -> int:
         return _report_brokers(missing, errors)
 
 
-def _report_brokers(missing: Mapping[int, OSError | ApiError], errors: _Errors) -> int:
+def _report_brokers(missing: Mapping[int, OSError | ApiError], errors: Errors) -> int:
     for broker_id, error in missing.items():
         errors.print(f"the groups of broker {broker_id} are missing: {plain_error(error)}")
     return USAGE if missing else OK
@@ -120,7 +66,7 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 def _run_describe(args: argparse.Namespace) -> int:
     status, missing, unknown = OK, False, False
-    with _client(args) as (client, errors):
+    with group_client(args) as (client, errors):
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
             groups, unasked = client.list_groups()
@@ -228,7 +174,7 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     status = OK
-    with _client(args) as (client, errors):
+    with group_client(args) as (client, errors):
         for name in dict.fromkeys(args.groups):
             try:
                 client.delete_group(name)

@@ -6,7 +6,8 @@ import pytest
 
 import kcore
 from kcore.client import admin_client
-from kcore.client.admin_client import AdminClient
+from kcore.client.admin_client import AdminClient, Node, Silence
+from kcore.client.broker_process import BrokerProcess
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NotController
@@ -161,3 +162,19 @@ def test_a_broker_that_does_not_answer_leaves_time_for_the_next_one():
         addresses = [silent.getsockname(), ("127.0.0.1", broker.port)]
         with AdminClient(addresses, timeout_ms=8000) as admin:
             assert list(admin.describe_cluster(()).brokers) == [broker.broker_id]
+
+
+@pytest.mark.parametrize("what", ["stands still", "runs again", "another process"])
+def test_a_broker_that_stands_still_is_waited_for_at_one_of_its_addresses(monkeypatch, what):
+    """localhost as the user named it, and 127.0.0.1 as it advertises itself."""
+    pids = {"localhost": 4711, "127.0.0.1": 4712 if what == "another process" else 4711}
+    monkeypatch.setattr(admin_client, "process_of_address", lambda host, port: BrokerProcess(pids[host], ()))
+    reason = None if what == "runs again" else "it stands still"
+    monkeypatch.setattr(BrokerProcess, "stopped_reason", lambda process: reason)
+    asked = []
+    monkeypatch.setattr(admin_client.BlockingSender, "api_versions", lambda sender: asked.append(sender.host))
+    silence = Silence("its process 4711 stands still", True)
+    with AdminClient([("localhost", 9090)], time=MockTime()) as client:
+        client._silent["localhost", 9090] = silence
+        silent = client.silent_brokers([Node(0, "127.0.0.1", 9090, None)])
+    assert (silent, asked) == (({0: silence}, []) if what == "stands still" else ({}, ["127.0.0.1"]))

@@ -104,8 +104,8 @@ def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers):
     ]
     for done in kcore_all(*([*words, "--bootstrap", address(brokers, FROZEN), *TOO_LONG] for words in commands)):
         assert (done.returncode, done.stdout) == (2, ""), done
-        *_, last = done.stderr.splitlines()
-        assert last.startswith(f"kcore: {address(brokers, FROZEN)}: no answer") and stands_still(brokers) in last, done
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"kcore: {address(brokers, FROZEN)}: no answer") and stands_still(brokers) in line, done
 
 
 def test_a_broker_whose_groups_cannot_be_had_is_named_once_with_the_reason(brokers):
