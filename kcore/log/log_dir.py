@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import make_directory
@@ -93,7 +93,8 @@ class LogDir:
         self._next_disk_full_log_ms: dict[str, float] = {}
         # The checkpoints in which a full disk has kept the lines of logs that are no longer here.
         self._not_dropped: dict[TopicPartition, list[OffsetCheckpointFile]] = {}
-        # Offsets of logs that could not be loaded: they stay in the checkpoints until the logs can be loaded.
+        # Offsets of logs that could not be loaded: they stay in the checkpoints until the logs can be loaded.  And high
+        # watermarks of logs whose directories are gone (gone_logs.py).
         self._not_loaded = CheckpointedOffsets({}, {}, {})
         self._has_not_loaded = False
         self._progress_lock = threading.Lock()
@@ -163,6 +164,15 @@ class LogDir:
                 if topic_partition in offsets:
                     kept[topic_partition] = offsets[topic_partition]
 
+    def keep_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
+        """They stay in their checkpoint, though there are no such logs, until keep_no_longer() or drop()."""
+        with self._checkpoint_lock:
+            self._not_loaded.high_watermarks.update(high_watermarks)
+
+    def keep_no_longer(self, topic_partition: TopicPartition) -> None:
+        with self._checkpoint_lock:
+            self._not_loaded.high_watermarks.pop(topic_partition, None)
+
     def write_clean_shutdown(self, logs: Collection[LogHotPath], broker_epoch: int) -> None:
         """After all logs were closed in order: the last checkpoints, and the marker that no recovery is needed.
 
@@ -220,18 +230,29 @@ class LogDir:
             if offsets.get(topic_partition) != offset:
                 self._write(checkpoint, offsets | {topic_partition: offset})
 
-    def drop(self, topic_partitions: Collection[TopicPartition], *, cleaner_offsets: bool) -> None:
+    def drop(
+        self,
+        topic_partitions: Collection[TopicPartition],
+        *,
+        cleaner_offsets: bool,
+        high_watermarks: bool = True,
+    ) -> None:
         """The logs are no longer here: a new one of the same name must not get an old one's offsets.
 
         cleaner_offsets: from the cleaner's checkpoint too.  False in a broker with a cleaner, which alone writes that
-        file.  A failure takes the directory offline, except for a full disk: it is this that may give the space back,
-        and finish_drop() tries again.
+        file.  high_watermarks: False leaves them in theirs.  A failure takes the directory offline, except for a full
+        disk: it is this that may give the space back, and finish_drop() tries again.
         """
-        checkpoints = [self.recovery_points, self.log_starts, self.high_watermarks]
+        checkpoints = [self.recovery_points, self.log_starts]
+        if high_watermarks:
+            checkpoints.append(self.high_watermarks)
         if cleaner_offsets:
             checkpoints.append(self.cleaner_offsets)
         gone = set(topic_partitions)
         with self._checkpoint_lock:
+            if high_watermarks:
+                for tp in gone:
+                    self._not_loaded.high_watermarks.pop(tp, None)
             for checkpoint in checkpoints:
                 try:
                     offsets = self._read(checkpoint)

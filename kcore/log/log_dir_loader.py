@@ -82,6 +82,8 @@ class LogDirLoader:
         self.not_loaded: dict[TopicPartition, str] = {}
         #: Directories of partitions that were deleted before the stop.
         self.deleted: list[str] = []
+        #: Partition -> its checkpointed high watermark above 0, of those that have no directory here.
+        self.without_directory: dict[TopicPartition, int] = {}
         self._load_log = load_log
         self._config_of = config_of
         self._num_threads = num_threads
@@ -136,6 +138,12 @@ class LogDirLoader:
             elif parsed.topic_partition.topic != topic_names.CLUSTER_METADATA_TOPIC:
                 tp = keys.get(parsed.topic_partition, parsed.topic_partition)
                 to_load.append((PartitionDirectoryName(tp, parsed.mark), path))
+        here = {parsed.topic_partition for parsed, _ in to_load if not parsed.mark}
+        self.without_directory = {
+            tp: offset
+            for tp, offset in self._checkpointed.high_watermarks.items()
+            if offset > 0 and tp not in here and tp.topic != topic_names.CLUSTER_METADATA_TOPIC
+        }
         # From here on files change: a crash must not look like a clean stop.
         clean_shutdown.remove_clean_shutdown(log_dir.path)
         if to_load and not log_dir.had_clean_shutdown:

@@ -25,6 +25,7 @@ from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
+from kcore.log.gone_logs import GoneLogs
 from kcore.log.log_cleaner import LogCleaner
 from kcore.log.log_closing import close_logs, discard_logs
 from kcore.log.log_config import LogConfig
@@ -100,6 +101,7 @@ class LogManager:
         if self._config.cleaner is not None and self._config.cleaner.enable:
             self.cleaner = LogCleaner(self._config.cleaner, self._dirs.values(), self._logs.current, time)
         self._removal = LogRemoval(self.cleaner, random, scheduler)
+        self._gone = GoneLogs(self._dirs, self._removal)
         #: Retention, flush.ms and the expiry of producers: what the schedulers run.
         self.maintenance = LogMaintenance(self._logs, self.cleaner.manager if self.cleaner else None, time)
 
@@ -160,6 +162,8 @@ class LogManager:
                 except Exception as error:  # whatever is wrong with one log, the others are served
                     loader.note_not_loaded(parsed, log.directory, error)
             self._not_loaded.update(loader.not_loaded)
+        with self._lock:
+            self._gone.find(loaders, lambda tp: self.get_log(tp) is not None or tp in self._not_loaded)
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
         # A crash while one log took the place of another leaves both.  The longer one has all records.
@@ -255,6 +259,21 @@ class LogManager:
         """The logs that are to replace current ones."""
         return list(self._logs.future().values())
 
+    def gone_logs(self) -> list[TopicPartition]:
+        """Partitions whose directories were removed behind the broker's back, and not made anew since."""
+        with self._lock:
+            return list(self._gone.high_watermarks())
+
+    def forget_gone_logs(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """The partitions were deleted, or are on other brokers: no log of theirs is missed."""
+        with self._lock:
+            self._gone.forget(topic_partitions)
+
+    def partitions_with_lost_records(self) -> list[TopicPartition]:
+        """Those whose logs lack records that they once had, or may, or are gone."""
+        lacking = [log.topic_partition for log in self.all_logs() if log.lost_records is not None]
+        return [*lacking, *self.gone_logs()]
+
     def config_of(self, topic: str) -> LogConfig:
         """The topic's settings on top of the defaults."""
         return LogConfig.of_topic(self._topic_configs(topic), self.default_config)
@@ -302,6 +321,8 @@ class LogManager:
             log = self.get_log(topic_partition, is_future=is_future)
             if log is None:
                 config = config or self.config_of(topic_partition.topic)
+                if is_new:
+                    self._gone.forget([topic_partition])
                 candidates = self.placement.dirs_for(topic_partition, is_new, is_future, log_dir)
                 log = self._create(topic_partition, config, candidates, is_future)
                 if is_future and self.cleaner is not None:
@@ -327,7 +348,9 @@ class LogManager:
                 log_dir.finish_drop(tp)
                 made = make_directory(path)
                 try:
-                    log = self._load_log(path, tp, config, log_dir=log_dir, is_empty=made)
+                    others = self._config.has_other_replicas
+                    is_gone = not is_future and self._gone.note_in(log_dir, path, tp, has_other_replicas=others)
+                    log = self._load_log(path, tp, config, log_dir=log_dir, is_empty=made and not is_gone)
                 except OSError:
                     if made:
                         _remove_quietly(path)
@@ -338,6 +361,8 @@ class LogManager:
                     log_dir.fail(error)
                 continue
             self._logs.put(log, is_future=is_future)
+            if not is_future:
+                self._gone.made_anew(tp)
             logger.debug("created the log of %s in %s", tp, path)
             return log
         raise KafkaStorageError(f"{tp}: making its log failed: {failure}") from failure
@@ -356,6 +381,9 @@ class LogManager:
         self, topic_partitions: Iterable[TopicPartition], *, is_future: bool = False, is_stray: bool = False
     ) -> dict[TopicPartition, KafkaError]:
         """async_delete() of several logs, which costs far less than one after the other; the errors."""
+        topic_partitions = list(topic_partitions)
+        if not is_future:
+            self.forget_gone_logs(topic_partitions)
         logs = self._out_of_service(topic_partitions, is_future)
         return self._removal.remove(logs, list(self._dirs.values()), is_stray=is_stray)
 

@@ -87,10 +87,13 @@ class LogRemoval:
                     self.delete_files(log.directory, log.config.file_delete_delay_ms)
         return errors
 
-    def drop_checkpoints(self, log_dir: LogDir, topic_partitions: Collection[TopicPartition]) -> None:
+    def drop_checkpoints(
+        self, log_dir: LogDir, topic_partitions: Collection[TopicPartition], *, high_watermarks: bool = True
+    ) -> None:
+        """LogDir.drop(), and the cleaner's checkpoint."""
         if self._cleaner is not None:
             self._cleaner.manager.update_checkpoints(log_dir.path, remove=topic_partitions)
-        log_dir.drop(topic_partitions, cleaner_offsets=self._cleaner is None)
+        log_dir.drop(topic_partitions, cleaner_offsets=self._cleaner is None, high_watermarks=high_watermarks)
 
     def delete_files(self, path: str, delay_ms: float) -> None:
         """Delete a directory that is marked as deleted, after file.delete.delay.ms."""

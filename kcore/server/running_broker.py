@@ -211,6 +211,7 @@ def _load_logs(base: BrokerBase) -> TopicAdoption:
     )
     adoption.prepare(topics_on_disk(base.working_dirs))
     base.logs.startup(lambda log: adoption.is_stray(log.topic_partition, log.topic_id))
+    base.logs.forget_gone_logs(adoption.not_of_this_broker(base.logs.gone_logs()))
     base.parts.callback(base.logs.shutdown)
     base.parts.callback(base.replica_manager.shutdown)
     return adoption

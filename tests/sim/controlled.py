@@ -46,6 +46,7 @@ from tests.sim.events import (
     Pause,
     PreferredElection,
     Reassign,
+    RemoveLog,
 )
 from tests.sim.invariants import BrokenInvariant
 from tests.sim.model import Copy
@@ -248,6 +249,8 @@ class ControlledCluster(Cluster):
                 self.tell(f"broker {event.broker} goes on: another one has lost what it has")
             case FlipBit():
                 self._flip_bit(event.broker, TopicPartition(f"t{event.topic}", 0), event.share)
+            case RemoveLog():
+                self._remove_log(event.broker, TopicPartition(f"t{event.topic}", 0))
             case DamageRecords():
                 self._damage_records(event.broker, TopicPartition(f"t{event.topic}", 0), event.share, event.for_ms)
             case ExpireSession():
@@ -508,21 +511,37 @@ class ControlledCluster(Cluster):
         self._end_life(broker, down_ms)
 
     def _flip_bit(self, broker: int, tp: TopicPartition, share: float) -> None:
-        """Not where the record would be in no replica any more that an election can find."""
-        state = self.partitions.get(tp)
-        if broker in self.nodes or state is None or not self._keeps_records(tp.topic):
-            return
-        is_member = broker in state.isr
-        others = [m for m in state.isr if m != broker and (m, tp) not in self._tainted]
-        if is_member and not any(self.reassignments.stays(member, tp) for member in others):
-            self.tell(f"{tp}: no other replica has what would be lost")
+        if not self._may_lose_records(broker, tp):
             return
         offset = self.disks[broker].flip_bit(f"{tp.topic}-{tp.partition}", share)
         if offset is not None:
             self.tell(f"{tp}: the batch at {offset} is damaged on the disk of broker {broker}")
             self.trace.append(f"damage {broker} {tp} {offset}")
-            if is_member:
-                self._tainted.add((broker, tp))
+            self._taint(broker, tp)
+
+    def _remove_log(self, broker: int, tp: TopicPartition) -> None:
+        if not self._may_lose_records(broker, tp):
+            return
+        high_watermark = self.disks[broker].remove_log(tp)
+        if high_watermark is not None:
+            self.tell(f"{tp}: the log of broker {broker} is removed, with its records up to {high_watermark}")
+            self.trace.append(f"remove {broker} {tp} {high_watermark}")
+            self._taint(broker, tp)
+
+    def _may_lose_records(self, broker: int, tp: TopicPartition) -> bool:
+        """Whether a broker that is down may: not where an election could find them in no other replica."""
+        state = self.partitions.get(tp)
+        if broker in self.nodes or state is None or not self._keeps_records(tp.topic):
+            return False
+        others = [m for m in state.isr if m != broker and (m, tp) not in self._tainted]
+        if broker in state.isr and not any(self.reassignments.stays(member, tp) for member in others):
+            self.tell(f"{tp}: no other replica has what would be lost")
+            return False
+        return True
+
+    def _taint(self, broker: int, tp: TopicPartition) -> None:
+        if broker in self.partitions[tp].isr:
+            self._tainted.add((broker, tp))
 
     def _damage_records(self, broker: int, tp: TopicPartition, share: float, for_ms: int) -> None:
         """Not where an election could find the records in no other replica."""

@@ -225,15 +225,18 @@ class ControlledNode(Node):
     def is_alive(self, broker: int) -> bool:
         return self.metadata_cache.snapshot.broker(broker) is not None
 
+    def _adoption(self) -> TopicAdoption:
+        return TopicAdoption(self.broker_id, self.session, self.log_manager, TopicConfigs(), is_member=True)
+
     def _is_stray(self, log: UnifiedLog) -> bool:
-        adoption = TopicAdoption(self.broker_id, self.session, self.log_manager, TopicConfigs(), is_member=True)
-        return adoption.is_stray(log.topic_partition, log.topic_id)
+        return self._adoption().is_stray(log.topic_partition, log.topic_id)
 
     def _make_state_store(self) -> PartitionStateStore:
         return MetadataPartitionStateStore(self.broker_id, self.session, self.control_scheduler, self._time)
 
     def start(self) -> None:
         self._config_changes.start([self._stored_topic_configs])
+        self.log_manager.forget_gone_logs(self._adoption().not_of_this_broker(self.log_manager.gone_logs()))
         endpoints = {"PLAINTEXT": Endpoint(f"broker-{self.broker_id}", 9092)}
         self.member.start(BrokerInfo(self.broker_id, endpoints), {"PLAINTEXT": SecurityProtocol.PLAINTEXT})
         self.log_manager.record_boot_id()

@@ -8,12 +8,14 @@ tests/reference/disk.py knows the exact rules call by call; here it is enough th
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from uuid import UUID
 
-from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
-from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_file
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, OffsetCheckpointFile
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, partition_directory, segment_file
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 
@@ -86,6 +88,16 @@ class Disk:
         with suppress(FileNotFoundError):
             os.unlink(path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX)
         return offset
+
+    def remove_log(self, topic_partition: TopicPartition) -> int | None:
+        """While the broker is down; the checkpointed high watermark of the log, None if it has none above 0."""
+        checkpoint = OffsetCheckpointFile(os.path.join(self.path, REPLICATION_OFFSET_CHECKPOINT))
+        directory = os.path.join(self.path, partition_directory(topic_partition))
+        high_watermark = checkpoint.read().get(topic_partition)
+        if not high_watermark or not os.path.isdir(directory):
+            return None
+        shutil.rmtree(directory)
+        return high_watermark
 
     def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], kept: float, *, leaves_hole: bool) -> str:
         """The first bytes after the recovery point are there."""

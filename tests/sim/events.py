@@ -352,6 +352,18 @@ class FlipBit(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveLog(Event):
+    """Somebody removes a directory in the data directory of a broker that is down, if its checkpoint says that records
+    were there.  topic: of whose first partition."""
+
+    broker: int
+    topic: int
+
+    def __str__(self) -> str:
+        return f"the log of t{self.topic}-0 is removed from the disk of broker {self.broker}, if it is down"
+
+
+@dataclass(frozen=True, slots=True)
 class DamageRecords(Event):
     """On the disk of a broker that leads the topic's first partition.  share: which of the batches that some
     follower does not have yet.  for_ms: after it the disk returns the right bytes again, unless they were cut off; 0:

@@ -1,12 +1,13 @@
 """Histories of replicas that have lost records: each breaks an invariant if a rule of server/member/lost_records.py
 and of the log's mark is taken out."""
 
+from kcore.log.gone_logs import GoneLogs
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.damage_checks import DamageChecks
 from kcore.replica.partition import OfflinePartition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.member.lost_records import IsrDeparture
-from tests.sim.events import Crash, DamageRecords, FlipBit, PreferredElection, Produce, Settings
+from tests.sim.events import Crash, DamageRecords, FlipBit, PreferredElection, Produce, RemoveLog, Settings
 
 EQUAL_AT_THE_END = "the_replicas_become_equal"
 NOTHING_LOST = "no_acknowledged_record_is_lost_or_reordered"
@@ -24,6 +25,20 @@ def test_the_first_broker_to_start_does_not_lead_without_the_records_that_it_has
     history = scenario(Settings(controller=True), *FIRST_TO_START)
     history.goes_well()
     history.breaks(NOTHING_LOST, IsrDeparture, "leave", lambda self, logs, *, may_wait: [])
+
+
+#: The same, but the log of broker 0 is removed.
+WITHOUT_A_LOG = (
+    *FIRST_TO_START[:-1],
+    RemoveLog(2050, 0, topic=0),
+    PreferredElection(5000, 0),
+)
+
+
+def test_a_broker_whose_log_is_gone_does_not_lead_before_it_has_copied_it(scenario):
+    history = scenario(Settings(controller=True), *WITHOUT_A_LOG)
+    history.goes_well()
+    history.breaks(NOTHING_LOST, GoneLogs, "find", lambda self, loaders, is_here: None)
 
 
 def test_a_replica_with_a_hole_is_cut_before_it_joins_the_isr(scenario):

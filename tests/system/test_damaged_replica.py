@@ -1,5 +1,7 @@
 """Three `kcore serve` processes; what was acknowledged is damaged on the disk of one while none of them runs."""
 
+import shutil
+
 import pytest
 
 pytest.importorskip("confluent_kafka")
@@ -53,8 +55,11 @@ def checkpointed(processes, number, name):
 
 
 def damage(directory, which):
-    """One bit in the middle of a segment, flushed and below the high watermark; `older`: of one whose index is missing
-    too, else of the last one."""
+    """The replica's directory is removed; or one bit in the middle of a segment, flushed and below the high watermark:
+    `older`: of one whose index is missing too, `last`: of the last one."""
+    if which == "removed":
+        shutil.rmtree(directory)
+        return
     segments = sorted(directory.glob("*.log"))
     path = segments[-1 if which == "last" else len(segments) // 2]
     flip_a_bit(path)
@@ -68,7 +73,7 @@ def values(directory):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("which", ["last", "older"])
+@pytest.mark.parametrize("which", ["last", "older", "removed"])
 def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_them_from_the_others(processes, which):
     processes.start_all()
     create_topic(processes.bootstrap_servers, NewTopic(TOPIC, 1, len(BROKERS)))
@@ -90,7 +95,7 @@ def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_t
     await_true(lambda: processes.controller() == victim, "the only broker is not the controller")
     state = processes.state(0)
     assert state.leader != victim and victim not in state.isr, processes.report()
-    assert (directory / "lost-records").exists()
+    assert which == "removed" or (directory / "lost-records").exists()
 
     others = [number for number in BROKERS if number != victim]
     for number in others:

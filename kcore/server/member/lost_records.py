@@ -1,5 +1,7 @@
 """A broker whose logs have lost records leaves the ISRs before it registers, so that no controller elects it.
 
+So does one whose logs are gone (log/gone_logs.py).
+
 It stays where no other broker is in the ISR: whatever is left of the records is here.  Kafka has no such step, and
 its controller elects a registered member of the ISR whatever is left of its log.  KIP-966 is about the same.
 """
@@ -12,7 +14,6 @@ from typing import NamedTuple
 
 from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import TopicPartition
-from kcore.log.unified_log import UnifiedLog
 from kcore.metadata import znodes
 from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NoNode, SetData, StoreError
 
@@ -50,8 +51,8 @@ class IsrDeparture:
         self._broker_id = broker_id
         self._store = store
 
-    def leave(self, logs: Sequence[UnifiedLog], *, may_wait: bool) -> list[TopicPartition]:
-        """Take this broker out of the ISR of each of the logs that has lost records.
+    def leave(self, lost: Sequence[TopicPartition], *, may_wait: bool) -> list[TopicPartition]:
+        """Take this broker out of the ISR of each of these partitions, of which it has lost records.
 
         may_wait: leave a partition alone whose leader is another broker that lives: what comes back are these.  The
         controller takes this broker out of their ISRs because its registration has ended, and the leader hears of it.
@@ -59,7 +60,6 @@ class IsrDeparture:
         refused, a Kafka leader changes the ISR no more until the next leader epoch.
         Raises StoreError.
         """
-        lost = [log.topic_partition for log in logs if log.lost_records is not None]
         if lost:
             self._store.sync()
         while lost:

@@ -164,7 +164,8 @@ class Registration:
         now_ms = self._time.hi_res_clock_ms()
         if self._wait_until_ms is None:
             self._wait_until_ms = now_ms + self._controller_wait_ms
-        waiting = self._isr_departure.leave(self._log_manager.all_logs(), may_wait=now_ms < self._wait_until_ms)
+        lost = self._log_manager.partitions_with_lost_records()
+        waiting = self._isr_departure.leave(lost, may_wait=now_ms < self._wait_until_ms)
         if not waiting:
             self._wait_until_ms = None
         return not waiting

@@ -99,6 +99,21 @@ class TopicAdoption:
         # Rarely comes here: the topic may have changed since prepare() has read it.
         return self._is_stray(topic_partition, topic_id, self._stored_topic(name))
 
+    def not_of_this_broker(self, topic_partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Those of which the store says that they have no replica on this broker, or that there is no such topic."""
+        names = sorted({tp.topic for tp in topic_partitions})
+        nodes = dict(zip(names, self._store.get_many([znodes.topic(name) for name in names]), strict=True))
+        topics = {}
+        for name, node in nodes.items():
+            try:
+                topics[name] = znodes.TopicZNode.decode(node.data) if node is not None else None
+            except StoreError as error:
+                logger.error("%s cannot be read: %s", znodes.topic(name), error)
+        return [tp for tp in topic_partitions if tp.topic in topics and not self._is_replica(tp, topics[tp.topic])]
+
+    def _is_replica(self, topic_partition: TopicPartition, node: znodes.TopicZNode | None) -> bool:
+        return node is not None and self._broker_id in node.assignment.get(topic_partition.partition, ())
+
     def _is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None, node: znodes.TopicZNode | None) -> bool:
         if node is None:
             return False

@@ -1,11 +1,12 @@
 """A broker leaves the ISRs of what it has lost before it registers."""
 
-from types import SimpleNamespace
+import shutil
 
 import pytest
 
+import kcore
 from kcore.common.topic_partition import TopicPartition
-from kcore.log.lost_records import LostRecords
+from kcore.log.lost_records import read_mark
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost, NotAllowed
@@ -13,10 +14,6 @@ from kcore.metadata.znodes import PartitionStateZNode
 from kcore.server.member.lost_records import IsrDeparture, state_without
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def log(tp, first_offset=5):
-    return SimpleNamespace(topic_partition=tp, lost_records=None if first_offset is None else LostRecords(first_offset))
 
 
 @pytest.fixture
@@ -65,19 +62,19 @@ def test_a_broker_leaves_the_isr_if_others_are_in_it_and_no_epoch_changes(leader
     assert left == (None if expected is None else PartitionStateZNode(expected[0], 4, expected[1], 3))
 
 
-def test_only_the_isrs_of_logs_that_have_lost_records_are_left(store, departure):
+def test_only_the_isrs_of_partitions_that_have_lost_records_are_left(store, departure):
     put(store, T0, 1, [1, 2])
     put(store, T1, 1, [1, 2])
-    assert departure.leave([log(T0), log(T1, None)], may_wait=True) == []
+    assert departure.leave([T0], may_wait=True) == []
     assert stored(store) == (PartitionStateZNode(-1, 4, [2], 3), 1)
     assert stored(store, T1) == (PartitionStateZNode(1, 4, [1, 2], 3), 0)
-    assert departure.leave([log(T0), log(T1, None)], may_wait=True) == []
+    assert departure.leave([T0], may_wait=True) == []
     assert stored(store)[1] == 1  # left once
 
 
 def test_the_last_member_of_an_isr_stays_and_says_so(store, departure, caplog):
     put(store, T0, -1, [1])
-    assert departure.leave([log(T0)], may_wait=True) == []
+    assert departure.leave([T0], may_wait=True) == []
     assert stored(store) == (PartitionStateZNode(-1, 4, [1], 3), 0)
     assert "lacks records of 1 partition, or may, and no other broker is in the ISR: it may lead" in caplog.text
 
@@ -86,18 +83,18 @@ def test_a_partition_with_a_live_leader_waits_for_the_controller(store, departur
     put(store, T0, 2, [2, 1])
     put(store, T1, 3, [3, 1])
     register(store, 2)
-    assert departure.leave([log(T0), log(T1)], may_wait=True) == [T0]
+    assert departure.leave([T0, T1], may_wait=True) == [T0]
     assert stored(store)[0].isr == [2, 1] and stored(store, T1)[0] == PartitionStateZNode(3, 4, [3], 3)
     # The controller has done it.
     put(store, T0, 2, [2], leader_epoch=5)
-    assert departure.leave([log(T0), log(T1)], may_wait=True) == []
+    assert departure.leave([T0, T1], may_wait=True) == []
     assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 1)
 
 
 def test_where_no_controller_does_it_in_time_the_broker_leaves_all_the_same(store, departure):
     put(store, T0, 2, [2, 1])
     register(store, 2)
-    assert departure.leave([log(T0)], may_wait=False) == []
+    assert departure.leave([T0], may_wait=False) == []
     assert stored(store) == (PartitionStateZNode(2, 4, [2], 3), 1)
 
 
@@ -114,7 +111,7 @@ def test_a_state_that_changes_between_the_read_and_the_write_is_read_again(tree,
         return multi(operations)
 
     monkeypatch.setattr(store, "multi", late_multi)
-    assert departure.leave([log(T0), log(T1)], may_wait=False) == []
+    assert departure.leave([T0, T1], may_wait=False) == []
     assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 2)
     assert store.get(znodes.partition_state(*T1)) is None
 
@@ -133,7 +130,7 @@ def test_a_state_that_a_controller_writes_between_the_read_and_the_write_is_not_
         return multi(operations)
 
     monkeypatch.setattr(store, "multi", late_multi)
-    assert departure.leave([log(T0)], may_wait=False) == []
+    assert departure.leave([T0], may_wait=False) == []
     assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 2)
 
 
@@ -141,7 +138,7 @@ def test_a_state_that_the_store_has_not_seen_yet_is_waited_for(store, departure,
     """A ZooKeeper server may be late; sync() ends that."""
     put(store, T0, 2, [2, 3])
     monkeypatch.setattr(store, "sync", lambda: put(store, T0, 2, [2, 1, 3]))
-    assert departure.leave([log(T0)], may_wait=False) == []
+    assert departure.leave([T0], may_wait=False) == []
     assert stored(store) == (PartitionStateZNode(2, 4, [2, 3], 3), 2)
 
 
@@ -151,14 +148,14 @@ def test_a_thousand_isrs_are_left_with_few_writes(store, departure, monkeypatch)
         put(store, tp, 1, [1, 2])
     sizes, multi = [], store.multi
     monkeypatch.setattr(store, "multi", lambda operations: sizes.append(len(operations)) or multi(operations))
-    assert departure.leave([log(tp) for tp in partitions], may_wait=True) == []
+    assert departure.leave(partitions, may_wait=True) == []
     assert sizes == [500, 500, 200]
     assert all(stored(store, tp)[0].isr == [2] for tp in partitions)
 
 
 def test_a_state_that_cannot_be_read_or_is_not_there_is_left_alone(store, departure, caplog):
     store.create_recursive(znodes.partition_state(*T0), b"{")
-    assert departure.leave([log(T0), log(T1)], may_wait=True) == []
+    assert departure.leave([T0, T1], may_wait=True) == []
     assert "/brokers/topics/t/partitions/0/state cannot be read" in caplog.text
 
 
@@ -171,17 +168,27 @@ def test_an_error_of_the_store_is_raised(store, departure, monkeypatch, error):
 
     monkeypatch.setattr(store, "multi", fail)
     with pytest.raises(error):
-        departure.leave([log(T0)], may_wait=True)
+        departure.leave([T0], may_wait=True)
 
 
 def test_a_broker_that_has_lost_nothing_asks_the_store_nothing(departure, monkeypatch):
     monkeypatch.setattr(departure, "_store", None)
-    assert departure.leave([log(T0, None)], may_wait=True) == []
+    assert departure.leave([], may_wait=True) == []
 
 
 def test_what_others_have_written_is_read(store, departure, monkeypatch):
     calls, get_many = [], store.get_many
     monkeypatch.setattr(store, "sync", lambda: calls.append("sync"))
     monkeypatch.setattr(store, "get_many", lambda paths: calls.append("read") or get_many(paths))
-    departure.leave([log(T0)], may_wait=True)
+    departure.leave([T0], may_wait=True)
     assert calls == ["sync", "read"]
+
+
+def test_a_broker_without_others_makes_a_log_that_is_gone_anew_and_says_so(tmp_path, caplog):
+    with kcore.Broker(tmp_path) as broker:
+        broker.produce("t", "x")
+    shutil.rmtree(tmp_path / "t-0")
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.log("t").log_end_offset == 0
+        assert "t-0: made anew and empty: its directory is gone, and had records up to offset 1" in caplog.text
+    assert read_mark(str(tmp_path / "t-0")) is None

@@ -1,12 +1,14 @@
 """A member whose log has lost records: it leaves the ISR before it registers, and becomes whole as a follower."""
 
 import os
+import shutil
 import threading
 
 import pytest
 
 import kcore
 from kcore.common.time import MockTime
+from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.lost_records import LostRecords
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
@@ -60,6 +62,57 @@ def test_a_member_is_not_in_the_isr_any_more_when_it_registers(tmp_path, tree):
         assert stored(store) == PartitionStateZNode(-1, 4, [2, 3], 3)
         assert broker.replica_manager.log_manager.get_log(T0).lost_records == LostRecords(2)
     assert (tmp_path / "t-0" / "lost-records").exists()
+
+
+def lose_the_log(tmp_path, tree):
+    """A member's log of a record is removed after a clean stop."""
+    store = MemoryStore(tree, executor=run_now)
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({"t": [controller.state()]}, 7, {"t": TOPIC_ID})
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        broker.produce("t", "x")
+    store.close()
+    shutil.rmtree(tmp_path / "t-0")
+
+
+def put_topic(store, replicas):
+    store.create_or_set(znodes.topic("t"), znodes.TopicZNode({0: replicas}, TOPIC_ID).encode())
+
+
+def test_a_member_whose_log_is_gone_leaves_the_isr_and_makes_the_log_anew_with_the_mark(tmp_path, tree):
+    lose_the_log(tmp_path, tree)
+    store = Registrations(tree, executor=run_now)
+    put_topic(store, [1, 2, 3])
+    put_state(store, 1, [1, 2, 3])
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        assert store.isrs == [[2, 3]]
+        state = controller.state(leader=2, isr=[2, 3], replicas=[1, 2, 3])
+        controller.leader_and_isr({"t": [state]}, 7, {"t": TOPIC_ID})
+        assert broker.replica_manager.log_manager.get_log(T0).lost_records == LostRecords(0)
+    assert (tmp_path / "t-0" / "lost-records").exists()
+
+
+def test_the_last_member_of_an_isr_leads_without_its_log_and_says_so(tmp_path, tree, caplog):
+    lose_the_log(tmp_path, tree)
+    store = Registrations(tree, executor=run_now)
+    put_topic(store, [1, 2])
+    put_state(store, 1, [1])
+    with kcore.Broker(tmp_path, store=store) as broker, ControllerClient(broker) as controller:
+        assert store.isrs == [[1]]
+        assert "lacks records of 1 partition, or may, and no other broker is in the ISR: it may lead" in caplog.text
+        controller.leader_and_isr({"t": [controller.state(replicas=[1, 2], leader_epoch=9)]}, 7, {"t": TOPIC_ID})
+        assert broker.replica_manager.get_partition(T0).is_leader
+
+
+@pytest.mark.parametrize("replicas", [None, [2, 3]])
+def test_a_log_of_a_topic_that_is_gone_or_on_other_brokers_is_not_missed(tmp_path, tree, replicas):
+    lose_the_log(tmp_path, tree)
+    store = MemoryStore(tree, executor=run_now)
+    if replicas is not None:
+        put_topic(store, replicas)
+    with kcore.Broker(tmp_path, store=store) as broker:
+        assert broker.replica_manager.log_manager.gone_logs() == []
+    assert T0 not in OffsetCheckpointFile(str(tmp_path / "replication-offset-checkpoint")).read()
 
 
 def test_a_member_with_a_live_leader_registers_once_the_controller_has_taken_it_out(tmp_path, tree, monkeypatch):

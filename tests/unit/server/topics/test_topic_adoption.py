@@ -177,3 +177,16 @@ def test_a_topic_of_an_illegal_name_that_an_earlier_version_adopted_is_none_any_
     ]
     assert {path.name: path.read_bytes() for path in (tmp_path / "a b-0").iterdir()} == files
     assert "a b" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_the_store_says_which_partitions_are_not_of_this_broker(caplog):
+    store = store_with(("t", NEW))  # partition 0 on broker 1
+    store.create_recursive(znodes.topic("others"), znodes.TopicZNode({0: [2, 3]}, OLD).encode())
+    store.create_recursive(znodes.topic("broken"), b"{")
+    here, *others = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("others", 0)]
+    others.append(TopicPartition("unknown", 0))
+    broken = TopicPartition("broken", 0)
+    adoption = adoption_of(store)
+    assert adoption.not_of_this_broker([here, *others, broken]) == others
+    assert "/brokers/topics/broken cannot be read" in caplog.text
+    assert adoption.not_of_this_broker([]) == []
