@@ -372,6 +372,8 @@ class ReplicaManager:
             was_leader = partition.is_leader
             partition.resign()  # RM-18: with the epoch that it had, so that the next update is taken
             return was_leader
+        if leads and set(update.replicas) == {self.broker_id}:
+            self._forget_lost_records(partition)
         change = partition.make_leader if leads else partition.make_follower
         changed = change(update, controller_epoch)
         logger.debug(
@@ -382,6 +384,17 @@ class ReplicaManager:
             "" if changed else " (as before)",
         )
         return changed
+
+    def _forget_lost_records(self, partition: Partition) -> None:
+        """No other broker has a replica from which what is lost could be copied.  Raises KafkaStorageError."""
+        lost = partition.log.lost_records
+        if lost is not None and lost.has_mark:
+            logger.error(
+                "%s: records from offset %d on are lost, and no other broker has a replica: it leads with what it has",
+                partition.topic_partition,
+                lost.first_offset,
+            )
+            partition.log.forget_lost_records()
 
     def stop_replicas(
         self, stops: Sequence[StopReplica], controller_epoch: int

@@ -66,6 +66,16 @@ def test_the_mark_goes_once_the_log_reaches_the_leaders_high_watermark(node):
     assert partition.log.lost_records is None and read_mark(partition.log.directory) is None
 
 
+def test_the_only_replica_leads_with_what_it_has_and_the_mark_goes(node, caplog):
+    partition = with_lost_records(node)
+    node.become(update(TP, 0, 1, isr=(0,), replicas=(0, 1)))
+    assert read_mark(partition.log.directory) == 2  # the other one may have the records
+    node.become(update(TP, 0, 2, isr=(0,), replicas=(0,)))
+    assert partition.is_leader and partition.log.log_end_offset == 5
+    assert partition.log.lost_records is None and read_mark(partition.log.directory) is None
+    assert "records from offset 2 on are lost, and no other broker has a replica" in caplog.text
+
+
 def test_a_log_that_cannot_be_cut_is_not_copied(node, caplog):
     partition = with_lost_records(node)
     file.fail_next("ftruncate", errno.EIO, under=partition.log.directory)

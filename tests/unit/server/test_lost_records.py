@@ -1,4 +1,4 @@
-"""A broker leaves the ISRs of what it has lost before it registers."""
+"""A broker leaves the ISRs of what it has lost before it registers; one without others leads with what it has."""
 
 import shutil
 
@@ -6,7 +6,7 @@ import pytest
 
 import kcore
 from kcore.common.topic_partition import TopicPartition
-from kcore.log.lost_records import read_mark
+from kcore.log.lost_records import read_mark, write_mark
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost, NotAllowed
@@ -182,6 +182,18 @@ def test_what_others_have_written_is_read(store, departure, monkeypatch):
     monkeypatch.setattr(store, "get_many", lambda paths: calls.append("read") or get_many(paths))
     departure.leave([T0], may_wait=True)
     assert calls == ["sync", "read"]
+
+
+def test_a_broker_without_others_leads_a_log_with_a_mark_and_removes_it(tmp_path, caplog):
+    with kcore.Broker(tmp_path) as broker:
+        for _ in range(3):
+            broker.produce("t", "x")
+    write_mark(str(tmp_path / "t-0"), 2)
+    with kcore.Broker(tmp_path) as broker:
+        broker.produce("t", "x")
+        assert broker.log("t").log_end_offset == 4
+        assert "t-0: records from offset 2 on are lost, and no other broker has a replica" in caplog.text
+    assert read_mark(str(tmp_path / "t-0")) is None
 
 
 def test_a_broker_without_others_makes_a_log_that_is_gone_anew_and_says_so(tmp_path, caplog):
