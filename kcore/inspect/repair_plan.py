@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
-from kcore.inspect import log_files
+from kcore.inspect import log_files, lost_mark
 from kcore.inspect.batch_checks import check_batches, corrected
 from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
@@ -62,6 +62,7 @@ from kcore.log.log_file_names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from kcore.log.lost_records import encode_mark
 from kcore.log.transaction_index import decode_entries, encode_entries
 
 if TYPE_CHECKING:
@@ -289,6 +290,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
+    _plan_mark(plan, partition)
     for path in log_files.known_files(directory, marked=True):
         # A .log.swap may be the only copy of the segments that it replaces, so its damage is only reported.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -550,6 +552,15 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> No
     if entries is not None and entries != partition.epochs and (entries or partition.epochs or problems):
         content = _checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
         plan.actions.append(Action("rewrite", path, reason, content=content))
+
+
+def _plan_mark(plan: Plan, partition: PartitionFiles) -> None:
+    """First of the actions: it is on the disk before anything is cut."""
+    first_offset = lost_mark.first_lost_offset(plan.directory, plan.losses, partition.log_start_offset)
+    if first_offset is not None:
+        path = os.path.join(plan.directory, LOST_RECORDS_FILE)
+        what: What = "rewrite" if os.path.lexists(path) else "create"
+        plan.actions.insert(0, Action(what, path, lost_mark.REASON, content=encode_mark(first_offset)))
 
 
 def _checkpoint(lines: list[str]) -> bytes:

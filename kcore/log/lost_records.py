@@ -56,10 +56,13 @@ def meaning_of(first_lost_offset: int) -> str:
     )
 
 
+def encode_mark(first_lost_offset: int) -> bytes:
+    return f"version: 0\nfirst_lost_offset: {first_lost_offset}\n".encode()
+
+
 def write_mark(directory: str, first_lost_offset: int) -> None:
     """On the disk when it returns.  Raises OSError."""
-    text = f"version: 0\nfirst_lost_offset: {first_lost_offset}\n"
-    write_atomically(os.path.join(directory, LOST_RECORDS_FILE), text.encode())
+    write_atomically(os.path.join(directory, LOST_RECORDS_FILE), encode_mark(first_lost_offset))
 
 
 def remove_mark(directory: str) -> None:

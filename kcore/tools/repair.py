@@ -97,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
     for line in _outcome_lines(args, path, result, plans, aside, remaining, gaps, applied):
         print(line)
     if applied:
-        return DAMAGE if remaining or any(plan.beyond_repair for plan in plans) else OK
+        left = any(problem.damage for plan in plans for problem in plan.beyond_repair)
+        return DAMAGE if remaining or left else OK
     return DAMAGE if something else OK
 
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic
 import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.checkpoints import OffsetCheckpointFile
+from kcore.tools.main import main
 from tests.system.broker_processes import BROKERS, DEADLINE_S, BrokerProcesses, await_true
 from tests.system.kill_everything import create_topic
 from tests.unit.log.segments import flip_a_bit
@@ -56,7 +57,8 @@ def checkpointed(processes, number, name):
 
 def damage(directory, which):
     """The replica's directory is removed; or one bit in the middle of a segment, flushed and below the high watermark:
-    `older`: of one whose index is missing too, `last`: of the last one."""
+    `older`: of one whose index is missing too, `last`: of the last one; `repaired`: and `kcore repair` ends the log
+    there."""
     if which == "removed":
         shutil.rmtree(directory)
         return
@@ -65,6 +67,8 @@ def damage(directory, which):
     flip_a_bit(path)
     if which == "older":
         path.with_suffix(".index").unlink()
+    elif which == "repaired":
+        assert main(["repair", str(directory), "--in-place", "--apply", "--quiet"]) == 0
 
 
 def values(directory):
@@ -73,7 +77,7 @@ def values(directory):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("which", ["last", "older", "removed"])
+@pytest.mark.parametrize("which", ["last", "older", "removed", "repaired"])
 def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_them_from_the_others(processes, which):
     processes.start_all()
     create_topic(processes.bootstrap_servers, NewTopic(TOPIC, 1, len(BROKERS)))

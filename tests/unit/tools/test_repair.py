@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.inspect import repair
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import DirectoryLock, is_held
 from kcore.log.log_config import LogConfig
+from kcore.log.lost_records import read_mark, write_mark
 from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests import golden_data
@@ -151,6 +153,86 @@ def test_in_place_what_is_cut_off_is_on_disk_under_another_name_before_and_the_c
     assert "fsync g-none-0" in done[cut:marker]
 
 
+def marks(directory: Path) -> dict[str, int | None]:
+    """Of all partitions of a data directory that have one."""
+    return {path.parent.name: read_mark(str(path.parent)) for path in directory.glob("*/lost-records")}
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize(("salvage", "last"), [("truncate", 95), ("keep-after", 13)])
+def test_a_log_that_loses_records_gets_the_mark_at_the_first_of_them(salvage, last, in_place, data, capsys):
+    flip(data / "g-none-0" / LOG, 3700)
+    options = ["--salvage", salvage, "--apply", *(["--in-place"] if in_place else [])]
+    status, events = run_json(capsys, "repair", data, *options)
+    assert status == 0 and by_type(events, "loss")[-1]["last_offset"] == last
+    mark = data / "g-none-0" / "lost-records"
+    first_action = by_type(events, "action")[0]
+    assert (first_action["action"], first_action["file"]) == ("create", str(mark))
+    assert first_action["new_size"] == len(b"version: 0\nfirst_lost_offset: 9\n")
+    assert marks(data if in_place else Path(f"{data}.repaired")) == {"g-none-0": 9}
+    assert in_place or not mark.exists()
+
+
+def test_a_repair_that_loses_no_record_leaves_no_mark(data, capsys):
+    (data / "g-none-0" / f"{0:020}.index").unlink()
+    status, events = run_json(capsys, "repair", data, "--apply", "--in-place")
+    assert status == 0 and by_type(events, "action") and not by_type(events, "loss")
+    assert marks(data) == {}
+
+
+def test_records_that_were_deleted_before_are_not_missed(data, capsys):
+    flip(data / "g-none-0" / LOG, 3700)
+    starts = OffsetCheckpointFile(str(data / "log-start-offset-checkpoint"))
+    starts.write(starts.read() | {TopicPartition("g-none", 0): 14})
+    _, events = run_json(capsys, "repair", data, "--salvage", "keep-after", "--apply", "--in-place")
+    assert [loss["last_offset"] for loss in by_type(events, "loss")] == [13]
+    assert marks(data) == {}
+    flip(data / "g-none-0" / LOG, 100)
+    run_json(capsys, "repair", data, "--apply", "--in-place")
+    assert marks(data) == {"g-none-0": 14}
+
+
+@pytest.mark.parametrize(("before", "after", "action"), [(4, 4, None), (40, 9, "rewrite"), (9, 9, None)])
+def test_the_lower_of_two_marks_stays(before, after, action, data, capsys):
+    directory = data / "g-none-0"
+    write_mark(str(directory), before)
+    flip(directory / LOG, 3700)
+    status, events = run_json(capsys, "repair", data, "--apply")
+    assert status == 0  # that a mark stays is only a warning
+    named = [event["action"] for event in by_type(events, "action") if event["file"] == str(directory / "lost-records")]
+    assert named == ([] if action is None else [action])
+    assert marks(Path(f"{data}.repaired")) == {"g-none-0": after}
+    assert marks(data) == {"g-none-0": before}
+
+
+def test_a_mark_that_cannot_be_read_stays_as_it_is(data, capsys):
+    """A broker takes it as one of offset 0."""
+    mark = data / "g-none-0" / "lost-records"
+    mark.write_text("version: 0\n")
+    flip(data / "g-none-0" / LOG, 3700)
+    assert run_json(capsys, "repair", data, "--apply", "--in-place")[0] == 1
+    assert mark.read_text() == "version: 0\n"
+
+
+def test_in_place_the_mark_is_on_the_disk_before_anything_is_cut(data, capsys, monkeypatch):
+    directory, done = data / "g-none-0", []
+    flip(directory / LOG, 3700)
+
+    def note(name):
+        function = getattr(repair, name)
+
+        def noted(path, *arguments):
+            done.append((name, Path(path).name, (directory / "lost-records").exists()))
+            function(path, *arguments)
+
+        monkeypatch.setattr(repair, name, noted)
+
+    note("sync_path")
+    note("truncate_file")
+    assert main(["repair", str(data), "--apply", "--in-place", "--quiet"]) == 0
+    assert done[:2] == [("sync_path", "g-none-0", True), ("truncate_file", LOG, True)]
+
+
 def test_checkpoints_follow_the_end_of_a_log_that_was_cut(data, capsys):
     flip(data / "g-none-0" / LOG, 3700)
     assert run_json(capsys, "repair", data / "g-none-0", "--apply", "--in-place")[0] == 0
@@ -187,7 +269,7 @@ def test_a_plan_counts_each_loss_by_its_kind_and_names_a_salvage_that_keeps_more
     assert f"  --salvage keep-after would keep more: {more}" in lines
     unreadable = "591 bytes that cannot be read (5 offsets)"
     assert lines[-1].startswith(
-        f"11 files change; lost: 82 records in 24 batches (28447 bytes) and {unreadable}; "
+        f"12 files change; lost: 82 records in 24 batches (28447 bytes) and {unreadable}; "
         f"with --salvage keep-after only {unreadable}.  Nothing was changed"
     )
     _, events = run_json(capsys, "repair", data)
