@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
-from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
+from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, end_of_segment, longest_ascending
 from kcore.inspect.segment_scan import Rows, ScannedSegment
-from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.record.batch_header import LENGTH_OFFSET, PARTITION_LEADER_EPOCH_OFFSET
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _header_faults(
         return None
     rows = segment.with_damaged()
     first, last = rows["base_offset"], rows["last_offset"]
-    limit, end = end_limit(partition, base), _end_of_segment(partition, base)
+    limit, end = end_limit(partition, base), end_of_segment(partition, base)
     ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
     offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
     epochs_beside = (epoch_before, epoch_after)
@@ -108,15 +108,6 @@ def _header_faults(
     if not problems:
         return None
     return HeaderFaults(problems, offset_problems, corrections, first, last, epochs, misfits)
-
-
-def _end_of_segment(partition: PartitionFiles, base: int) -> int | None:
-    """The offset at which the segment ends, None if it is not certain.  (A segment may end below the next one's name
-    where compaction or a truncation left a gap.)"""
-    following = partition.next_base(base)
-    if following is not None:
-        return following
-    return partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT) if partition.clean else None
 
 
 def _adjacent(rows: Rows, end: int) -> np.ndarray:

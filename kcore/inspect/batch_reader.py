@@ -1,7 +1,8 @@
 """The batches of a .log file that may be damaged: valid batches, and each damage with its position.
 
 A batch with a wrong CRC does not hide the batches after it: its length leads to the next one.  Where the length itself
-is wrong, the end of the batch is where the CRC-32C of its bytes equals the CRC in its header.
+is wrong, the end of the batch is where the CRC-32C of its bytes equals the CRC in its header.  Where no CRC says so
+either, as in a page of zeros, batch_finder.py locates the next batch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
+from kcore.inspect.batch_finder import BatchFinder
 from kcore.record.batch_header import (
     ATTRIBUTES_OFFSET,
     CRC_OFFSET,
@@ -75,16 +77,26 @@ class Tail(NamedTuple):
     size: int
 
 
-def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterator[MemoryRecords | Damage | Tail]:
+def read_batches(
+    path: str,
+    start: int = 0,
+    *,
+    check_crc: bool = True,
+    next_offset: int | None = None,
+    end_offset: int | None = None,
+) -> Iterator[MemoryRecords | Damage | Tail]:
     """The batches of a file from position `start` on, in order, a chunk at a time; damage and a partial
     end at their positions.
 
     After a batch whose bytes are wrong, reading goes on where its length leads to another batch, so one flipped byte
-    costs one batch.  A yielded item is valid until the next one is read: they share a buffer.
+    costs one batch, and after a damaged page at the first batch that it does not touch.  A yielded item is valid until
+    the next one is read: they share a buffer.
+    next_offset: the offset after the batch before `start`; end_offset: the one at which the file ends; if known.
     Raises OSError.
     """
     with log_files.open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
+        finder = BatchFinder(file.fileno(), path, size, next_offset, end_offset)
         buffer = bytearray(min(_CHUNK, max(size - start, 0)))
         position = start
         while position < size:
@@ -98,9 +110,10 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
             try:
                 records = MemoryRecords(chunk, check_crc=check_crc, source=path, base_position=position)
             except KafkaError:
-                position = yield from _batch_by_batch(path, chunk, position, size, check_crc)
+                position = yield from _batch_by_batch(path, chunk, position, size, check_crc, finder)
                 continue
             if records.valid_bytes:
+                finder.passed(records)
                 yield records
                 position += records.valid_bytes
                 continue
@@ -108,9 +121,10 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
             # The chunk has no whole batch: the batch is longer than the buffer, or the file ends inside it.
             length = _stated_size(chunk, 0)
             if length is None or position + length > size:
-                position = yield from _partial_end(file.fileno(), position, size)
+                position = yield from _partial_end(file.fileno(), position, size, finder)
                 continue
             if check_crc and (problem := _wrong_around_holes(file.fileno(), chunk, position, length)):
+                finder.damaged(None)
                 yield Damage(position, _base_offset(chunk, 0), problem)
                 position += length
                 continue
@@ -119,7 +133,7 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
 
 
 def _batch_by_batch(
-    path: str, chunk: memoryview, position: int, size: int, check_crc: bool
+    path: str, chunk: memoryview, position: int, size: int, check_crc: bool, finder: BatchFinder
 ) -> Generator[MemoryRecords | Damage | Tail, None, int]:
     """The batches of a chunk with damage in it, one by one; the return value is the position where to go on."""
     at = 0
@@ -130,28 +144,55 @@ def _batch_by_batch(
             break  # perhaps whole in the next chunk
         end = at + length if whole and length is not None else len(chunk)
         try:
-            yield MemoryRecords(chunk[at:end], check_crc=check_crc, source=path, base_position=position + at)
+            records = MemoryRecords(chunk[at:end], check_crc=check_crc, source=path, base_position=position + at)
         except KafkaError as error:
             if at > len(chunk) // 2 and position + len(chunk) < size:
                 break  # from here on, so that enough bytes follow to find where the batch ends
-            offset = _base_offset(chunk, at)
+            problem = without_path(error, path)
             if (flipped_end := _end_by_one_bit(chunk, at)) is not None:
-                yield _wrong_length(chunk, at, position, flipped_end)
-                end = flipped_end
-            elif not whole or not _can_start_here(chunk, end, position, size):
-                true_end = _end_by_crc(chunk, at)
-                if true_end is None:
-                    yield Damage(position + at, offset, without_path(error, path))
-                    yield from _lost_from(position + (end if whole else at), size)
-                    return size
-                yield _wrong_length(chunk, at, position, true_end)
-                end = true_end
-            else:
-                yield _wrong_magic(chunk, at, position, end) or Damage(
-                    position + at, offset, without_path(error, path), end - at, None, _last_offset(chunk, at, end)
+                damage = _wrong_length(chunk, at, position, flipped_end)
+            elif whole and _leads_on(chunk, at, end, position, size, finder):
+                damage = _wrong_magic(chunk, at, position, end) or Damage(
+                    position + at, _base_offset(chunk, at), problem, end - at, None, _last_offset(chunk, at, end)
                 )
+            elif (true_end := _end_by_crc(chunk, at, finder)) is not None:
+                damage = _wrong_length(chunk, at, position, true_end)
+            else:
+                offset, lost_from = _base_offset(chunk, at), position + (end if whole else at)
+                following = yield from _skip(finder, position + at, offset, problem, lost_from, size)
+                if following >= position + len(chunk):
+                    return following
+                at = following - position
+                continue
+            finder.damaged(damage.last_offset)
+            yield damage
+            end = at + damage.size
+        else:
+            finder.passed(records)
+            yield records
         at = end
     return position + at
+
+
+def _skip(
+    finder: BatchFinder, position: int, offset: int | None, problem: str, lost_from: int, size: int
+) -> Generator[Damage, None, int]:
+    """The damage of a batch that leads to no other one; the return value is where the next batch is.  offset: the base
+    offset that its bytes have.  lost_from: where nothing is known any more if no batch can be located."""
+    header, following = finder.after(position)
+    if header is not None and header.end <= size:
+        yield Damage(position, header.base_offset, problem, header.size, None, header.last_offset)
+        lost_from = header.end
+    elif following is not None:
+        yield Damage(position, None, f"{problem}; the next batch that can be located is at position {following}")
+        return following
+    else:
+        yield Damage(position, offset, problem)
+    if following is None:
+        yield from _lost_from(lost_from, size)
+    elif lost_from < following:
+        yield Damage(lost_from, None, f"no batch could be located from here up to position {following}")
+    return size if following is None else following
 
 
 def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) -> str | None:
@@ -210,34 +251,44 @@ def _apply(function: _Affine, value: int) -> int:
     return result
 
 
-def _partial_end(fd: int, position: int, size: int) -> Generator[Damage | Tail, None, int]:
+def _partial_end(fd: int, position: int, size: int, finder: BatchFinder) -> Generator[Damage | Tail, None, int]:
     """The file ends inside a batch, or that batch's length is wrong; the return value is where to go on."""
     data = memoryview(bytearray(min(size - position, _SEARCH_LIMIT)))
     data = data[: _read_at(fd, data, position)]
-    end = _end_by_crc(data, 0)
-    if end is None:
+    end = _end_by_crc(data, 0, finder)
+    if end is not None:
+        finder.damaged(None)
+        yield _wrong_length(data, 0, position, end)
+        return position + end
+    _, following = finder.after(position)
+    if following is None:
         yield Tail(position, _base_offset(data, 0), size - position)
         return size
-    yield _wrong_length(data, 0, position, end)
-    return position + end
+    problem = f"the batch length leads beyond the end of the file; the next batch that can be located is at {following}"
+    yield Damage(position, None, problem)
+    return following
 
 
-def _end_by_crc(chunk: memoryview, at: int) -> int | None:
+def _end_by_crc(chunk: memoryview, at: int, finder: BatchFinder) -> int | None:
     """Where the batch at `at` ends by its CRC: the first end for which the CRC of its bytes is right, or None.  This
     finds the end of a batch with a wrong length, because the CRC does not cover the length."""
     magic = _magic(chunk, at)
     if magic is None or len(chunk) - at < SMALLEST_SIZE[magic]:
         return None
     start, smallest = at + _CRC_FROM[magic], at + SMALLEST_SIZE[magic]
+    header = bytes(chunk[at:start])
+    if header == header[:1] * len(header):
+        return None  # a page of zeros
+    end_limit = smallest + finder.may_search(len(chunk) - smallest)
     # Magic 0 and 1 keep a CRC-32 before their magic byte, magic 2 a CRC-32C after it.
     crc_of = crc32c if magic == 2 else zlib.crc32
     crc = _number(">I", chunk, at + _CRC_AT[magic])
     value = crc_of(chunk[start:smallest], 0)
-    for end in range(smallest, len(chunk)):
+    for end in range(smallest, end_limit):
         if value == crc:
             return end
         value = crc_of(chunk[end : end + 1], value)
-    return len(chunk) if value == crc else None
+    return end_limit if value == crc else None
 
 
 def _end_by_one_bit(chunk: memoryview, at: int) -> int | None:
@@ -334,12 +385,13 @@ def _last_offset(chunk: memoryview, at: int, end: int) -> int | None:
     return last_offset if delta >= 0 and last_offset <= _MAX_OFFSET else None
 
 
-def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:
-    """Whether the bytes after a bad batch can be a batch.  True at the end of a chunk: the next chunk decides."""
-    if len(chunk) - at <= MAGIC_OFFSET:
-        return True
-    length = _stated_size(chunk, at)
-    return length is not None and position + at + length <= size and _magic(chunk, at) is not None
+def _leads_on(chunk: memoryview, at: int, end: int, position: int, size: int, finder: BatchFinder) -> bool:
+    """Whether the bytes after a bad batch can be a batch.  At the end of a chunk the next chunk decides."""
+    if len(chunk) - end > MAGIC_OFFSET:
+        length = _stated_size(chunk, end)
+        if length is None or position + end + length > size or _magic(chunk, end) is None:
+            return False
+    return finder.leads_on(position + at, position + end)
 
 
 def without_path(error: Exception, path: str) -> str:

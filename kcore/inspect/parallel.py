@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from kcore.common.progress import Progress
-from kcore.inspect.partition_checks import PartitionFiles
+from kcore.inspect.partition_checks import PartitionFiles, end_of_segment
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
 from kcore.log.log_file_names import LOG_SUFFIX
 
@@ -61,13 +61,14 @@ def scan_all(
 ) -> list[ScannedSegment]:
     """The segments of a partition in order, read by several threads.  Raises OSError."""
 
-    def scan(path: str) -> ScannedSegment | OSError:
+    def scan(base: int) -> ScannedSegment | OSError:
+        path, end = partition.file(base, LOG_SUFFIX), end_of_segment(partition, base)
         try:
-            return scan_segment(path, records=records, progress=progress)
+            return scan_segment(path, records=records, progress=progress, end_offset=end)
         except OSError as error:  # raised at the end: leaving early stops all readers that report to this progress
             return error
 
-    work = ((partial(scan, partition.file(base, LOG_SUFFIX)), False) for base in partition.bases)
+    work = ((partial(scan, base), False) for base in partition.bases)
     results = list(in_order(work, jobs, progress))
     for result in results:
         if isinstance(result, OSError):

@@ -16,6 +16,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
+from kcore.inspect.index_contents import IndexContents as IndexContents
+from kcore.inspect.index_contents import read_index as read_index
 from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -156,6 +158,15 @@ def end_limit(partition: PartitionFiles, base: int) -> int:
     return base + MAX_RELATIVE_OFFSET + 1 if following is None else following
 
 
+def end_of_segment(partition: PartitionFiles, base: int) -> int | None:
+    """The offset at which the segment ends, None if it is not certain.  (A segment may end below the next one's name
+    where compaction or a truncation left a gap.)"""
+    following = partition.next_base(base)
+    if following is not None:
+        return following
+    return partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT) if partition.clean else None
+
+
 def longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
     """bool[n]: which elements form a longest subsequence in which each `first` is above the `last` of the element
     before it, or equal to it if not strictly."""
@@ -240,37 +251,6 @@ def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
             if not entries or row["leader_epoch"] > entries[-1].epoch:
                 entries.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
     return entries
-
-
-class IndexContents(NamedTuple):
-    """A .index or .timeindex.  entries: fields "offset" (relative) and "position" or "timestamp".  empty: how many
-    slots of zeros follow them.  rest: how many bytes at the end are not a whole slot."""
-
-    entries: np.ndarray
-    empty: int
-    rest: int
-
-
-def read_index(path: str) -> IndexContents:
-    """Raises OSError."""
-    import numpy as np
-
-    from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
-
-    dtype = TIME_INDEX_SLOT if path.endswith(TIME_INDEX_SUFFIX) else OFFSET_INDEX_SLOT
-    with log_files.open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        # The empty slots are a hole of 10 MiB in each index of a running broker; it is not read.
-        data_end = max((end for _, end in log_files.data_stretches(file.fileno(), 0, size)), default=0)
-        data_end = min(-(-data_end // dtype.itemsize) * dtype.itemsize, size)
-        file.seek(0)
-        data = file.read(data_end)
-    if len(data) < data_end:  # cut while we read
-        size = len(data)
-    slots, rest = divmod(size, dtype.itemsize)
-    # Up to the last slot that has a byte which is not zero.
-    count = min(-(-len(data.rstrip(b"\0")) // dtype.itemsize), slots)
-    return IndexContents(np.frombuffer(data, dtype, count), slots - count, rest)
 
 
 def check_index(

@@ -264,8 +264,10 @@ def is_control(rows: np.ndarray) -> np.ndarray:
     return rows["attributes"] & CONTROL != 0
 
 
-def scan_segment(path: str, *, records: bool = True, progress: Progress | None = None) -> ScannedSegment:
-    """Read a whole .log.  records: decompress, parse and count the records too.
+def scan_segment(
+    path: str, *, records: bool = True, progress: Progress | None = None, end_offset: int | None = None
+) -> ScannedSegment:
+    """Read a whole .log.  records: decompress, parse and count the records too.  end_offset: where it ends, if known.
 
     With records=False one native pass reads the file, up to the first damage, and releases the GIL.  read_batches()
     reads the rest, or the whole file with records=True.
@@ -274,7 +276,7 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
     segment = ScannedSegment(path, os.path.getsize(path), log_files.data_size(path))
     start = 0 if records else _scan_natively(segment, progress)
     at = start
-    for item in read_batches(path, start):
+    for item in read_batches(path, start, next_offset=segment.end_offset if start else None, end_offset=end_offset):
         if isinstance(item, Damage):
             _add_damaged(segment, item, records)
         elif isinstance(item, Tail):

@@ -30,6 +30,7 @@ from kcore.inspect.partition_checks import (
     check_end,
     check_index,
     check_small_file,
+    end_of_segment,
     lone_log_problems,
     read_index,
     unreadable,
@@ -151,7 +152,8 @@ class Verifier:
             # The indexes are read before the log: a running broker appends to the log first, then to the indexes.
             indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
-                segment = scan_segment(path, records=self.records, progress=self.progress)
+                end = end_of_segment(partition, base)
+                segment = scan_segment(path, records=self.records, progress=self.progress, end_offset=end)
             except OSError as error:
                 result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
@@ -266,7 +268,8 @@ class Verifier:
         # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
         log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
-        segment = scan_segment(log, records=self.records, progress=self.progress)
+        end = end_of_segment(partition, base)
+        segment = scan_segment(log, records=self.records, progress=self.progress, end_offset=end)
         sound = consistent(partition, base, segment)
         result = Examined()
         if is_log:

@@ -1,0 +1,321 @@
+"""Where the batches go on after bytes of a .log that cannot be read, though no length leads there.
+
+A record may hold whole batches with the right CRC, so a batch with the right CRC is not enough.  Certain is
+
+- a batch that the offset index names by its position;
+- a batch of magic 2 from which lengths lead on, batch by batch, exactly to such a batch, or where none follows, to the
+  end of the file.  A batch inside a record leads to the rest of that record.
+
+A batch that is in the last bytes of another one leads there too.  So where the log has no gaps before, the offsets from
+the first batch on must go on without one, up to the offset at which the file ends if that is known.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.index_contents import read_index
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
+from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET
+from kcore.record.batch_header import (
+    ATTRIBUTES_OFFSET,
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    SMALLEST_SIZE,
+)
+from kcore.record.crc32c import crc32c
+from kcore.record.memory_records import MemoryRecords
+
+_CHUNK = 1 << 20
+_MAX_OFFSET = (1 << 63) - 1
+#: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, both timestamps, producer id and epoch,
+#: base sequence, number of records.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+assert _HEADER.size == HEADER_SIZE
+_LEGACY_HEADER = struct.Struct(">qiIb")
+_MAX_CODEC = 4
+#: So many bytes of a file are searched, one by one, for the ends of batches with a wrong length.
+_SEARCHED_BYTES = 64 << 20
+#: Of candidates with a wrong CRC so many times the bytes of the file are read, so that the time stays linear.
+_READ_AGAIN = 2
+
+
+class Header(NamedTuple):
+    """The header of a batch, or of a message of magic 0 or 1, that can be right.  The CRC is not checked."""
+
+    position: int
+    size: int
+    magic: int
+    base_offset: int
+    #: In magic 0 and 1 the base offset.
+    last_offset: int
+    crc: int
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+
+class Found(NamedTuple):
+    """What follows a batch that is not valid.  header: its own, if it can be trusted.  position: of the next batch;
+    None if none can be located."""
+
+    header: Header | None
+    position: int | None
+
+
+class BatchFinder:
+    """Follows the batches that a reader of the file finds, and locates the next one where no length leads to it.  Not
+    thread-safe."""
+
+    def __init__(
+        self, fd: int, path: str, size: int, next_offset: int | None = None, end_offset: int | None = None
+    ) -> None:
+        """next_offset: of the batch with which the reader begins, end_offset: at which the file ends; if known."""
+        self._fd = fd
+        self._path = path
+        self._size = size
+        base = log_files.base_offset_of(path)
+        #: The offsets that the file can hold; the end is excluded.
+        self._offsets = (0, _MAX_OFFSET) if base is None else (base, base + MAX_RELATIVE_OFFSET + 1)
+        #: The next offset, or the lowest one that it can be.
+        self._next_offset = self._offsets[0] if next_offset is None else next_offset
+        self._next_is_exact = next_offset is not None
+        self._end_offset = end_offset
+        self._has_gaps = False
+        self._has_messages = False
+        self._window, self._window_start = b"", 0
+        self._index: list[tuple[int, int]] | None = None
+        self._budget: int | None = None
+        self._search_budget = _SEARCHED_BYTES
+
+    def passed(self, records: MemoryRecords) -> None:
+        """The reader found these."""
+        import numpy as np
+
+        from kcore.record.layout import BATCH_DTYPE
+
+        rows = np.frombuffer(memoryview(records.batches), BATCH_DTYPE)
+        first, last = rows["base_offset"], rows["last_offset"]
+        if not self._has_gaps:
+            follows = first[1:] == last[:-1] + 1
+            self._has_gaps = not follows.all() or bool(((rows["count"] >= 0) & (rows["count"] <= last - first)).any())
+        self._has_messages = self._has_messages or bool((rows["magic"] < 2).any())
+        self._next_offset, self._next_is_exact = int(last[-1]) + 1, True
+
+    def damaged(self, last_offset: int | None) -> None:
+        """The reader found a batch that is not valid, and where it ends.  last_offset: None if it is unknown."""
+        self._next_is_exact = last_offset is not None and last_offset >= self._next_offset
+        if last_offset is not None and self._next_is_exact:
+            self._next_offset = last_offset + 1
+
+    def leads_on(self, position: int, end: int) -> bool:
+        """Whether the batch at the position, which is not valid, ends there: its header can be right, or a valid batch
+        follows."""
+        if end == self._size or self._header_at(position, any_offset=True) is not None:
+            return True
+        following = self._header_at(end, any_offset=True)
+        return following is not None and self._is_valid(following)
+
+    def may_search(self, count: int) -> int:
+        """How many of these bytes may still be searched for the end of a batch."""
+        allowed = min(count, self._search_budget)
+        self._search_budget -= allowed
+        return allowed
+
+    def after(self, position: int) -> Found:
+        """What follows the batch at the position, which is not valid.  Raises OSError."""
+        header = self._header_at(position, to_the_end=False)
+        if header is not None and not self._continues(header):
+            header = None
+        target = self._indexed_after(position)
+        if header is not None and (position < target < header.end or header.end > self._size):
+            if target == self._size:
+                return Found(header, None)  # torn off: the batch is the last one
+            header = None
+        start = position + HEADER_SIZE if header is None else header.end
+        if header is not None:
+            self.damaged(header.last_offset)
+        # The bytes in between held an offset at least.
+        floor = self._next_offset + self._next_is_exact
+        found = None if self._has_messages else self._chain_to(target, start, floor)
+        if found is None and target < self._size:
+            found = target
+        self._next_is_exact = False
+        return Found(header, found)
+
+    def _continues(self, header: Header) -> bool:
+        if header.magic < 2 or not self._next_offset <= header.base_offset <= header.last_offset < self._offsets[1]:
+            return False
+        return header.base_offset == self._next_offset or self._has_gaps or not self._next_is_exact
+
+    def _indexed_after(self, position: int) -> int:
+        """The position of the first valid batch after this one that the offset index names; the end of the file if
+        there is none."""
+        if self._index is None:
+            self._index = self._read_index()
+        for n in range(bisect.bisect_right(self._index, (position, _MAX_OFFSET)), len(self._index)):
+            at, offset = self._index[n]
+            header = self._header_at(at)
+            if header is not None and header.base_offset <= offset and self._is_valid(header):
+                return at
+        return self._size
+
+    def _read_index(self) -> list[tuple[int, int]]:
+        """(position, offset) of the entries of the .index beside the file, by position; empty if there is none."""
+        path = self._path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
+        if not self._path.endswith(LOG_SUFFIX) or log_files.size_of(path) > log_files.MAX_INDEX_SIZE:
+            return []
+        try:
+            entries = read_index(path).entries
+        except OSError:
+            return []
+        offsets = entries["offset"].astype("i8") + self._offsets[0]
+        return sorted(zip(entries["position"].astype("i8").tolist(), offsets.tolist(), strict=True))
+
+    def _chain_to(self, target: int, start: int, floor: int) -> int | None:
+        """The first batch from `start` on whose chain leads exactly to the target.  floor: the lowest base offset that
+        it can have."""
+        passed = start
+        for position in self._candidates(start, target):
+            if position < passed:
+                continue
+            header = self._header_at(position)
+            if header is None or not self._is_valid(header):
+                continue
+            chain = self._chain(header, target)
+            passed = chain[-1].end
+            if passed == target:
+                return self._start_of(chain, target, floor)
+        return None
+
+    def _chain(self, header: Header, target: int) -> list[Header]:
+        """The batch and those to which lengths lead from it, up to the target.  A batch with a wrong CRC is among them
+        if a valid one follows where it ends."""
+        chain = [header]
+        while chain[-1].end < target:
+            before = chain[-1]
+            header_after = self._header_at(before.end)
+            if header_after is None or header_after.magic < 2:
+                break
+            if self._is_valid(header_after):
+                chain.append(header_after)
+                continue
+            beyond = self._header_at(header_after.end) if header_after.end < target else None
+            if header_after.base_offset <= before.last_offset or header_after.end > target:
+                break
+            if header_after.end < target and (beyond is None or not self._is_valid(beyond)):
+                break
+            chain.append(header_after)
+        return chain
+
+    def _start_of(self, chain: list[Header], target: int, floor: int) -> int | None:
+        """The first batch of the chain that can be none inside another one; None if that is the target."""
+        beyond = self._header_at(target) if target < self._size else None
+        offsets = [*chain, *([beyond] if beyond else [])]
+        end_offset = chain[-1].last_offset + 1
+        if not beyond and self._end_offset is not None and end_offset != self._end_offset and not self._has_gaps:
+            return None
+        start = next((n for n, header in enumerate(offsets) if header.base_offset >= floor), 0)
+        for n in range(start, len(offsets) - 1):
+            # Without an index the chain is all the rest of the file, and a gap far away says nothing about its start.
+            if not beyond and offsets[n].position > chain[0].position + _CHUNK:
+                break
+            is_next = offsets[n + 1].base_offset == offsets[n].last_offset + 1
+            if not is_next and (not self._has_gaps or offsets[n + 1].base_offset <= offsets[n].last_offset):
+                start = n + 1
+        return chain[start].position if start < len(chain) else None
+
+    def _candidates(self, start: int, end: int) -> Iterator[int]:
+        """The positions in [start, end) of bytes that look like the header of a batch of magic 2."""
+        for first, last in log_files.data_stretches(self._fd, start, end):
+            # The first bytes of a base offset are zeros, so they may be in the hole before.
+            at = max(start, first - LENGTH_OFFSET)
+            while at < last:
+                data = os.pread(self._fd, _CHUNK + HEADER_SIZE, at)
+                for place in _looks_like_a_header(data, self._offsets):
+                    if place < min(_CHUNK, last - at):
+                        yield at + place
+                at += _CHUNK
+
+    def _header_at(self, position: int, *, to_the_end: bool = True, any_offset: bool = False) -> Header | None:
+        """The header at the position, if it can be one.  to_the_end: its batch ends in the file.  any_offset: also with
+        a base offset that the file cannot hold."""
+        data = self._bytes_at(position, HEADER_SIZE)
+        if len(data) < _LEGACY_HEADER.size:
+            return None
+        base_offset, length, crc, magic = _LEGACY_HEADER.unpack_from(data)
+        size = LOG_OVERHEAD + length
+        if not 0 <= magic < len(SMALLEST_SIZE) or size < SMALLEST_SIZE[magic]:
+            return None
+        last_offset = base_offset
+        if magic == 2:
+            if len(data) < HEADER_SIZE:
+                return None
+            _, _, _, _, crc, attributes, delta, _, _, *producer, count = _HEADER.unpack_from(data)
+            if attributes & 7 > _MAX_CODEC or min(producer) < -1 or not 0 <= count <= delta + 1 or delta < 0:
+                return None
+            last_offset += delta
+        lowest, limit = self._offsets
+        if to_the_end and size > self._size - position:
+            return None
+        if not any_offset and not lowest <= base_offset <= last_offset < limit:
+            return None
+        return Header(position, size, magic, base_offset, last_offset, crc)
+
+    def _is_valid(self, header: Header) -> bool:
+        """Whether its CRC is right."""
+        if self._budget is None:
+            self._budget = _READ_AGAIN * log_files.data_size(self._path) + _CHUNK
+        if header.size > self._budget:
+            return False
+        if header.magic == 2:
+            start = header.position + ATTRIBUTES_OFFSET
+            value = 0
+            while start < header.end and (data := self._bytes_at(start, min(_CHUNK, header.end - start))):
+                value = crc32c(data, value)
+                start += len(data)
+            valid = value == header.crc
+        else:
+            try:
+                data = self._bytes_at(header.position, header.size)
+                valid = bool(MemoryRecords(data, source=self._path))
+            except KafkaError:
+                valid = False
+        if not valid:
+            self._budget -= header.size
+        return valid
+
+    def _bytes_at(self, position: int, count: int) -> bytes:
+        """Fewer at the end of the file."""
+        at = position - self._window_start
+        if at < 0 or at + count > len(self._window):
+            self._window, self._window_start, at = os.pread(self._fd, max(count, 1 << 16), position), position, 0
+        return self._window[at : at + count]
+
+
+def _looks_like_a_header(data: bytes, offsets: tuple[int, int]) -> list[int]:
+    """Where in the data the magic is 2, the length is not negative and the base offset may be one of `offsets`."""
+    import numpy as np
+
+    content = np.frombuffer(data, np.uint8)
+    count = len(content) - HEADER_SIZE + 1
+    if count <= 0:
+        return []
+    found = content[MAGIC_OFFSET : MAGIC_OFFSET + count] == 2
+    lowest, highest = (offset.to_bytes(8, "big") for offset in (offsets[0], offsets[1] - 1))
+    for n in range(LENGTH_OFFSET):
+        found &= (content[n : n + count] >= lowest[n]) & (content[n : n + count] <= highest[n])
+        if lowest[n] != highest[n]:
+            break
+    found &= content[LENGTH_OFFSET : LENGTH_OFFSET + count] < 0x80
+    positions: list[int] = np.flatnonzero(found).tolist()
+    return positions
