@@ -214,9 +214,10 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
     it ends there."""
     point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
     if point is not None and (end_offset < point or (partition.clean and end_offset != point)):
-        yield Problem(
-            path, f"the log ends at offset {end_offset}, {RECOVERY_POINT_CHECKPOINT} says {point}", end_offset
-        )
+        text = f"the log ends at offset {end_offset}, {RECOVERY_POINT_CHECKPOINT} says {point}"
+        if end_offset < point:
+            text += f": offsets {end_offset}..{point - 1} are missing"
+        yield Problem(path, text, end_offset)
     for name, mended in (
         # A log that starts after its end is emptied when it is opened.
         (LOG_START_OFFSET_CHECKPOINT, False),

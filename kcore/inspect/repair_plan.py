@@ -31,6 +31,7 @@ from kcore.inspect.partition_checks import (
     check_index,
     check_small_file,
     end_limit,
+    end_of_segment,
     epochs_of,
     lone_log_problems,
     longest_ascending,
@@ -96,6 +97,11 @@ class Loss(NamedTuple):
     #: How many offsets the unreadable bytes may hold; None: unknown.
     unreadable_offsets: int | None
     reason: str
+
+    @property
+    def missing_offsets(self) -> int:
+        """How many offsets are in no file, though the log had them; `position` is then the end of the last file."""
+        return 0 if self.size else self.unreadable_offsets or 0
 
 
 @dataclass
@@ -277,7 +283,8 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.beyond_repair.append(Problem(directory, text))
         plan.problems.append(plan.beyond_repair[-1])
         return plan
-    _plan_logs(plan, kept, salvage)
+    plan.problems += _missing_end(partition, kept)
+    _plan_logs(plan, partition, kept, salvage)
     plan.alternative = _alternative(plan, partition, kept, salvage)
     remaining = [part for part in kept if not part.removed]
     plan.end_offset = next(
@@ -360,7 +367,7 @@ def _alternative(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salva
         batches += len(more)
         records += ours.segment.records_of(more)
         size += int(more["size"].sum(dtype="i8"))
-    return Alternative("keep-after", batches, records, size, list(_losses(plan, other))) if batches else None
+    return Alternative("keep-after", batches, records, size, list(_losses(plan, partition, other))) if batches else None
 
 
 def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
@@ -391,8 +398,8 @@ def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:
     return [(int(starts[a]), int(ends[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
-    plan.losses += _losses(plan, kept)
+def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> None:
+    plan.losses += _losses(plan, partition, kept)
     for part in kept:
         path, size = part.segment.path, part.segment.size
         if part.removed:
@@ -410,19 +417,36 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
             plan.actions.append(action)
 
 
-def _losses(plan: Plan, kept: list[_Kept]) -> Iterator[Loss]:
-    """The stretches that are removed from the segments."""
+def _missing_end(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Problem]:
+    """The offsets below the recovery point that the last file, which can be read to its end, does not have."""
+    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
+    if not kept or point is None:
+        return
+    segment, base = kept[-1].segment, kept[-1].base
+    rows = segment.batches
+    if segment.size != (int(rows["position"][-1] + rows["size"][-1]) if len(rows) else 0):
+        return
+    end_offset = max([base, *(rows["last_offset"][-1:] + 1).tolist()])
+    if end_offset < point:
+        yield next(check_end(partition, segment.path, end_offset))._replace(last_offset=point - 1)
+
+
+def _losses(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Loss]:
+    """The stretches that are removed from the segments, and the end of the log that is in no file."""
     end_offset = kept[0].base if kept else 0
     for n, part in enumerate(kept):
         end_offset = max(end_offset, part.base)
-        yield from _losses_of(plan, part, end_offset, kept[n + 1].base if n + 1 < len(kept) else None)
+        end = kept[n + 1].base if n + 1 < len(kept) else end_of_segment(partition, part.base)
+        yield from _losses_of(plan, part, end_offset, end, is_last=n + 1 == len(kept))
         if part.after.end_offset is not None:
             end_offset = max(end_offset, part.after.end_offset)
+    for missing in _missing_end(partition, kept):
+        first, last = missing.offset or 0, missing.last_offset or 0
+        yield Loss(missing.path, kept[-1].segment.size, 0, first, last, 0, 0, 0, last - first + 1, missing.text)
 
 
-def _losses_of(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
-    """Those of one segment.  end_offset: the end of the log before it; next_base: the base offset of the segment after
-    it."""
+def _losses_of(plan: Plan, part: _Kept, end_offset: int, end_limit: int | None, *, is_last: bool) -> Iterator[Loss]:
+    """Those of one segment.  end_offset: the end of the log before it; end_limit: where the segment ends, if known."""
     rows, after = part.segment.batches, part.after.batches
     bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
     starts = [0, *bounds[1::2]]
@@ -433,10 +457,14 @@ def _losses_of(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) 
         before = after[after["position"] < start]
         first = max(int(before["last_offset"][-1]) + 1, end_offset) if len(before) else end_offset
         readable = rows[(rows["position"] >= start) & (rows["position"] < end)]
-        next_offset = int(following["base_offset"][0]) if len(following) else next_base
+        next_offset = int(following["base_offset"][0]) if len(following) else end_limit
         last = None if next_offset is None else next_offset - 1
-        if last is None and len(readable) and readable["position"][-1] + readable["size"][-1] == end:
-            last = max(int(readable["last_offset"].max()), first)
+        if is_last and not len(following):
+            highest = max([first - 1, *readable["last_offset"].tolist()])
+            if len(readable) and readable["position"][-1] + readable["size"][-1] == end:
+                last = max(highest, first)
+            elif last is not None and last <= highest:
+                last = None
         reasons = [p for p in plan.problems if p.path == part.segment.path and p.position is not None]
         unreadable_size = end - start - int(readable["size"].sum(dtype="i8"))
         unreadable_offsets = None

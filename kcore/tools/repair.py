@@ -126,7 +126,7 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
     # The line above has the directory, so these lines have file names only.
     shown = [_inside(plan, problem) for problem in plan.problems if problem not in plan.beyond_repair]
     yield from (f"  {problem_text(problem)}" for problem in shown)
-    yield from (f"  goes: {_loss_text(loss)}" for loss in plan.losses)
+    yield from (f"  {'missing' if loss.missing_offsets else 'goes'}: {_loss_text(loss)}" for loss in plan.losses)
     for action in plan.actions:
         sizes = "" if action.what not in ("cut", "drop") else f" {action.size} -> {action.new_size} bytes"
         yield f"  {action.what}: {os.path.basename(action.path)}{sizes}: {action.reason}"
@@ -215,8 +215,10 @@ def _lost_text(losses: Sequence[Loss]) -> str:
         lost.append(f"{records} in {counted(batches, 'batch', 'batches')} ({counted(size, 'byte')})")
     if unreadable:
         text = f"{counted(unreadable, 'byte')} that cannot be read"
-        offsets = _unreadable_offsets(losses)
+        offsets = _unreadable_offsets([loss for loss in losses if not loss.missing_offsets])
         lost.append(text if offsets is None else f"{text} ({counted(offsets, 'offset')})")
+    if missing := sum(loss.missing_offsets for loss in losses):
+        lost.append(f"{counted(missing, 'offset')} in no file")
     return " and ".join(lost) or "no record"
 
 
@@ -270,7 +272,8 @@ def _outcome_lines(
     if any(problem.gaps for plan in plans for problem in plan.beyond_repair):
         yield _GAPS
     if not actions:
-        yield f"{path}: nothing can be repaired" if beyond else f"{path}: nothing to repair"
+        what = "nothing can be repaired" if beyond else "nothing to repair"
+        yield f"{path}: {what}; lost: {_lost_text(losses)}" if losses else f"{path}: {what}"
         return
     if args.salvage == "keep-after" and losses:
         yield _KEEP_AFTER

@@ -580,3 +580,47 @@ def test_no_mess_makes_a_command_fail_and_a_mended_copy_of_it_verifies_and_opens
     for partition in (path for path in (tmp_path / "out").iterdir() if path.is_dir() and list(path.glob("*.log"))):
         with open_log(partition) as log:
             assert sum(1 for _ in log.records()) >= 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_last_segment_that_is_missing_below_the_recovery_point_is_a_loss(is_clean, pristine, tmp_path, capsys):
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    if not is_clean:
+        (data / ".kafka_cleanshutdown").unlink()
+    last = sorted((data / "t-0").glob("*.log"))[-1]
+    first = int(last.stem)
+    end = max(offsets_in(data / "t-0")) + 1
+    for path in (data / "t-0").glob(f"{last.stem}.*"):
+        path.unlink()
+    missing = f"offsets {first}..{end - 1}"
+    assert main(["verify", str(data)]) == 1
+    assert f"{missing} are missing" in capsys.readouterr().out
+    assert main(["repair", str(data)]) == 1
+    printed = capsys.readouterr().out
+    assert f"{missing}: {end - first} offsets in no file" in printed
+    assert "no record is lost" not in printed
+    status, events = run_json(capsys, "repair", data / "t-0")
+    (loss,) = by_type(events, "loss")
+    assert status == 1
+    assert (loss["first_offset"], loss["last_offset"], loss["unreadable_offsets"]) == (first, end - 1, end - first)
+    assert (events[-1]["losses"], events[-1]["unreadable_offsets"]) == (1, end - first)
+    status, events = run_json(capsys, "repair", data, "--apply")
+    assert (status, events[-1]["losses"]) == (0, 1)
+    assert_sound_but_for_gaps(capsys, tmp_path / "data.repaired")
+
+
+@pytest.mark.parametrize("salvage", SALVAGES)
+def test_after_a_clean_stop_the_recovery_point_says_which_offsets_the_last_bad_batch_had(
+    salvage, pristine, tmp_path, capsys
+):
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    last = sorted((data / "t-0").glob("*.log"))[-1]
+    bad = model.decode_batches(last.read_bytes())[-1]
+    content = bytearray(last.read_bytes())
+    content[bad.position + 70] ^= 1
+    last.write_bytes(content)
+    _, events = run_json(capsys, "repair", data, "--salvage", salvage)
+    (loss,) = by_type(events, "loss")
+    count = len(bad.records)
+    expected = (bad.base_offset, bad.base_offset + count - 1, count)
+    assert (loss["first_offset"], loss["last_offset"], loss["unreadable_offsets"]) == expected
