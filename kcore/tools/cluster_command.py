@@ -21,24 +21,26 @@ from kcore.client.group_client import GroupClient
 from kcore.common.text import printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
-from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive, protocol_string
+from kcore.tools.command_line import (
+    MAX_INT32,
+    UsageError,
+    add_bootstrap,
+    add_json,
+    addresses,
+    default_bootstrap,
+    positive,
+    protocol_string,
+)
 
 #: A request carries it in ms.
 _LONGEST_S = MAX_INT32 // 1000
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 #: So long the error may follow of a broker whose process stands still.
 _HOLD_S = 2.0
 
 
 def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
     """The options of all of them.  example: a command line, for --help."""
-    parser.add_argument(
-        "--bootstrap",
-        "--bootstrap-server",
-        metavar="HOST:PORT[,...]",
-        default=DEFAULT_BOOTSTRAP,
-        help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",
-    )
+    add_bootstrap(parser, default=default_bootstrap())
     add_timeout(parser)
     add_json(parser, json_help)
     parser.epilog = f"Example: {example}"

@@ -19,6 +19,13 @@ MAX_INT32 = 0x7FFF_FFFF
 _LONGEST_STRING = 0x7FFF
 
 _DEFAULT_PORT = 9092
+DEFAULT_BOOTSTRAP = f"127.0.0.1:{_DEFAULT_PORT}"
+#: The variable of the environment that takes the place of DEFAULT_BOOTSTRAP.
+BOOTSTRAP_VARIABLE = "KCORE_BOOTSTRAP"
+
+
+class _FromEnvironment(str):
+    """The value of BOOTSTRAP_VARIABLE, where the command line has no --bootstrap."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -31,10 +38,43 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and not any(option.startswith(name) for option in options):
                 self.error(f"no option {name}{nearest(name, options)}")
+        if any(action.nargs == "?" and not action.option_strings for action in self._actions):
+            # Else a word before the first option would be taken for the second argument.
+            return super().parse_intermixed_args(args, namespace)
         return super().parse_args(args, namespace)
+
+    def _get_option_tuples(self, option_string: str) -> Any:
+        """Without the second spelling of an option, which makes no abbreviation ambiguous."""
+        found = super()._get_option_tuples(option_string)
+        return [*{id(option[0]): option for option in reversed(found)}.values()]
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: {message}\n`{self.prog} --help` says more\n")
+
+
+def default_bootstrap() -> str:
+    """The addresses that a command asks without --bootstrap."""
+    value = os.environ.get(BOOTSTRAP_VARIABLE)
+    return _FromEnvironment(value) if value else DEFAULT_BOOTSTRAP
+
+
+def add_bootstrap(parser: argparse.ArgumentParser, *, default: str | None) -> None:
+    parser.add_argument(
+        "--bootstrap",
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        default=default,
+        help=f"brokers of the cluster, one is enough; default: ${BOOTSTRAP_VARIABLE}, else {DEFAULT_BOOTSTRAP}",
+    )
+
+
+def note_variable(args: argparse.Namespace, error: Exception) -> None:
+    """If the error names an address that BOOTSTRAP_VARIABLE gave the command, add a note that says so."""
+    bootstrap = getattr(args, "bootstrap", None)
+    if not isinstance(bootstrap, _FromEnvironment):
+        return
+    if any(f"{host}:{port}" in str(error) for host, port in addresses(bootstrap)):
+        error.add_note(f"the address comes from {BOOTSTRAP_VARIABLE}")
 
 
 def add_paths(parser: argparse.ArgumentParser, what: str = "a file, a partition directory or a data directory") -> None:
@@ -114,7 +154,8 @@ def addresses(text: str) -> list[tuple[str, int]]:
         if not colon or port.endswith("]"):
             host, port = part.strip(), str(_DEFAULT_PORT)
         if not host or not port.isdecimal() or int(port) > 65535 or not _can_be_looked_up(host):
-            raise UsageError(f"'{printable(part.strip())}' is no HOST:PORT")
+            source = f"{BOOTSTRAP_VARIABLE}: " if isinstance(text, _FromEnvironment) else ""
+            raise UsageError(f"{source}'{printable(part.strip())}' is no HOST:PORT")
         result.append((host.strip("[]"), int(port)))
     return result
 

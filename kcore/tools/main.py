@@ -13,7 +13,7 @@ from typing import Any
 from kcore.common.progress import clear_screen
 from kcore.common.text import nearest, plain_error
 from kcore.errors import KafkaError
-from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError
+from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, note_variable
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
 #: of its own has subcommands, with the functions in the place of a module.
@@ -109,6 +109,9 @@ def _run(
     args = parser.parse_args(argv[1:])
     try:
         status: int = command.run(args)
+    except (OSError, KafkaError) as error:
+        note_variable(args, error)
+        raise
     finally:
         clear_screen()
     # Here and not at interpreter exit: a reader that has gone must still be noticed below.
@@ -137,7 +140,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("kcore: not enough memory", file=sys.stderr)
         return USAGE
     except (OSError, KafkaError, ImportError, UsageError) as error:
-        print(f"kcore: {plain_error(error)}", file=sys.stderr)
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        print(f"kcore: {plain_error(error)}{notes}", file=sys.stderr)
         return USAGE
 
 

@@ -9,18 +9,31 @@ from kcore.client.admin_client import Address, AdminClient, Silence
 from kcore.common.text import counted, json_line
 from kcore.mirror.topic_mirror import MirroredPartition, TopicMirror
 from kcore.tools.cluster_command import print_silence
-from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive, protocol_string
+from kcore.tools.command_line import (
+    INTERRUPTED,
+    OK,
+    UsageError,
+    add_bootstrap,
+    add_json,
+    addresses,
+    default_bootstrap,
+    positive,
+    protocol_string,
+)
 from kcore.tools.stop_signals import stop_on_signal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="HOST:PORT[,HOST:PORT...] of brokers")
+    parser.add_argument(
+        "address", nargs="?", metavar="BOOTSTRAP", help="HOST:PORT[,...] of brokers, in the place of --bootstrap"
+    )
     parser.add_argument("topic", type=protocol_string, metavar="TOPIC", help="the topic to copy; it keeps its name")
     parser.add_argument(
         "data_dir",
         metavar="DIR",
         help="a data directory that no broker has open, made if it is missing; a copy in it goes on where it ended",
     )
+    add_bootstrap(parser, default=None)
     parser.add_argument(
         "--partitions", type=_numbers, metavar="N[,N...]", help="only these; without, all that the topic has"
     )
@@ -44,6 +57,9 @@ def _numbers(text: str) -> list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """0, or 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
+    if args.address is not None and args.bootstrap is not None:
+        raise UsageError("BOOTSTRAP and --bootstrap are the same: give one of them")
+    args.bootstrap = args.address or args.bootstrap or default_bootstrap()
     mirror = TopicMirror(_answering(args), args.topic, args.data_dir, args.partitions)
     with stop_on_signal(mirror.stop) as stopped, mirror:
         mirror.wait_until_caught_up(args.timeout * 1000)

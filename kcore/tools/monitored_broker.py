@@ -10,19 +10,14 @@ from kcore.client.admin_client import Address, ClusterDescription, Node, Partiti
 from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
 from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker, starting_text
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.cluster_command import DEFAULT_BOOTSTRAP, add_timeout, admin_client, ids_text
-from kcore.tools.command_line import UsageError, addresses, broker_id
+from kcore.tools.cluster_command import add_timeout, admin_client, ids_text
+from kcore.tools.command_line import UsageError, add_bootstrap, addresses, broker_id, default_bootstrap
 
 
 def add_broker(parser: argparse.ArgumentParser, default_broker: str) -> None:
     """default_broker: the one that is asked without --broker, for --help."""
     parser.add_argument("--data", metavar="DIR", help="the broker's (first) data directory, instead of --bootstrap")
-    parser.add_argument(
-        "--bootstrap",
-        "--bootstrap-server",
-        metavar="HOST:PORT[,...]",
-        help=f"brokers of the cluster, one is enough; default {DEFAULT_BOOTSTRAP}",
-    )
+    add_bootstrap(parser, default=None)
     parser.add_argument(
         "--broker",
         type=broker_id,
@@ -43,7 +38,7 @@ class MonitoredBroker:
                 raise UsageError("--data goes without --bootstrap and --broker: it is one broker's directory")
             self._data_dir = args.data
             return
-        args.bootstrap = args.bootstrap or DEFAULT_BOOTSTRAP
+        args.bootstrap = args.bootstrap or default_bootstrap()
         node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
         if isinstance(node, BrokerProcess):
             self._data_dir = _data_dir_of(node, f"broker {args.broker}, which is not registered", None, args.timeout)

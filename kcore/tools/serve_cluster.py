@@ -21,7 +21,7 @@ from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.cluster import cluster_settings, store_address
 from kcore.server.config.listeners import authority, bracketed, host_and_port
-from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses
+from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses, default_bootstrap
 from kcore.tools.hints import absolute_script, client_hint, script, short
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
@@ -347,7 +347,7 @@ class _ServedCluster:
     def hints(self) -> list[str]:
         """Commands for who sees a cluster for the first time."""
         kcore, first = shlex.quote(script("kcore")), self._addresses[0]
-        bootstrap = "" if first == "127.0.0.1:9092" else f" --bootstrap {first}"
+        bootstrap = "" if first == default_bootstrap() else f" --bootstrap {first}"
         lines = [
             client_hint(first),
             f"{kcore} topics create orders --partitions 3{bootstrap}",
