@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "replica": {"record", "log", "purgatory"},
     "protocol": set(),
     "network": {"protocol", "record.file_records"},
-    "client": {"protocol"},
+    "client": {"protocol", "record"},
     "metadata": set(),
     "coordinator": {"record", "purgatory", "protocol.messages", "replica", "log.log_offset_metadata"},
     "controller": {"protocol", "client", "metadata"},

@@ -1,4 +1,4 @@
-"""GroupClient: asks a cluster about its consumer groups, and deletes them.
+"""GroupClient: asks a cluster about its consumer groups, deletes them and stores their offsets.
 
 Source of the requests: KIP-222 (ListGroups, DescribeGroups, DeleteGroups), and as Kafka's kafka-consumer-groups.sh uses
 them OffsetFetch and ListOffsets.
@@ -6,7 +6,7 @@ them OffsetFetch and ListOffsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
@@ -30,6 +30,7 @@ from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import list_groups as lg
 from kcore.protocol.messages import list_offsets as lo
 from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import offset_fetch as of
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.protocol.schema import Message
@@ -40,9 +41,12 @@ _M = TypeVar("_M", bound=Message)
 _CONSUMER = "consumer"
 #: The state in which a coordinator describes a group that it does not have.
 _DEAD = "Dead"
-_LATEST = -1
+#: Timestamps that name the ends of a log.
+LATEST, EARLIEST = -1, -2
 #: Newer versions ask about several keys or groups at once, in other fields.
 _FIND_ONE_VERSION, _FETCH_ONE_VERSION = 3, 7
+#: Newer versions have ids in the place of topic names.
+_COMMIT_BY_NAME_VERSION = 9
 #: The coordinator moves, or has just moved: asked again.
 _PASSING = {error.code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)}
 
@@ -180,6 +184,13 @@ class GroupClient(AdminClient):
 
     def log_end_offsets(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
         """The high watermark of each partition, which its leader answers: where a consumer without lag is."""
+        return self.listed_offsets(dict.fromkeys(topic_partitions, LATEST))
+
+    def listed_offsets(
+        self, topic_partitions: Mapping[TopicPartition, int], isolation_level: int = 0
+    ) -> dict[TopicPartition, LogEnd]:
+        """The first offset with a timestamp of at least so many ms, -1 if there is none; for EARLIEST and LATEST the
+        ends of the log.  isolation_level 1: the latest one is the last stable offset."""
         ends: dict[TopicPartition, LogEnd] = {}
         by_leader: dict[Node, list[TopicPartition]] = {}
         with self._timed():
@@ -197,7 +208,8 @@ class GroupClient(AdminClient):
             for index, (node, led) in enumerate(by_leader.items()):
                 try:
                     with self._timed(share=len(by_leader) - index):
-                        ends |= self._ends_at(node, led)
+                        questions = {tp: topic_partitions[tp] for tp in led}
+                        ends |= self._ends_at(node, questions, isolation_level)
                 except (OSError, KafkaError) as error:
                     ends |= dict.fromkeys(led, LogEnd(None, f"broker {node.broker_id}: {plain_error(error)}"))
         return ends
@@ -228,14 +240,17 @@ class GroupClient(AdminClient):
             for tp in topic_partitions
         }
 
-    def _ends_at(self, node: Node, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+    def _ends_at(
+        self, node: Node, questions: Mapping[TopicPartition, int], isolation_level: int
+    ) -> dict[TopicPartition, LogEnd]:
         topics: dict[str, list[lo.ListOffsetsPartition]] = {}
-        for tp in topic_partitions:
+        for tp, timestamp in questions.items():
             topics.setdefault(tp.topic, []).append(
-                lo.ListOffsetsPartition(partition_index=tp.partition, timestamp=_LATEST)
+                lo.ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
             )
         request = lo.ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=isolation_level,
             topics=[lo.ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=self._broker_timeout_ms,
         )
@@ -250,6 +265,36 @@ class GroupClient(AdminClient):
                 else:
                     ends[tp] = LogEnd(None, f"broker {node.broker_id}: {kind.__name__}: {explanation(kind)}")
         return ends
+
+    def commit_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Store these offsets for a group without members; the error of each partition.  Raises as describe_group()."""
+        topics: dict[str, list[oc.OffsetCommitRequestPartition]] = {}
+        for tp, offset in offsets.items():
+            topics.setdefault(tp.topic, []).append(
+                oc.OffsetCommitRequestPartition(
+                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        response = self._send_until_loaded(
+            group_id,
+            lambda: self._coordinator_address(group_id),
+            oc.OffsetCommitRequest(
+                group_id=group_id,
+                topics=[oc.OffsetCommitRequestTopic(name=name, partitions=listed) for name, listed in topics.items()],
+            ),
+            oc.OffsetCommitResponse,
+            _commit_code,
+            _COMMIT_BY_NAME_VERSION,
+        )
+        errors: dict[TopicPartition, ApiError | None] = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                kind = None if partition.error_code == NONE else for_code(partition.error_code)
+                error = None if kind is None else kind(f"{kind.__name__}: {explanation(kind)}")
+                errors[TopicPartition(topic.name, partition.partition_index)] = error
+        return errors
 
     def delete_group(self, group_id: str) -> None:
         """Raises NonEmptyGroup, GroupIdNotFound, GroupAuthorizationFailed and so on."""
@@ -329,6 +374,11 @@ class GroupClient(AdminClient):
 
 def _described_code(response: de.DescribeGroupsResponse) -> int:
     return response.groups[0].error_code
+
+
+def _commit_code(response: oc.OffsetCommitResponse) -> int:
+    """That of the coordinator, which every partition has."""
+    return next((partition.error_code for topic in response.topics for partition in topic.partitions), NONE)
 
 
 def _assignment(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...] | None:

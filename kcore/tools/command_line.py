@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -38,10 +39,11 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and not any(option.startswith(name) for option in options):
                 self.error(f"no option {name}{nearest(name, options)}")
+        words = _with_times_joined(words)
         if any(action.nargs == "?" and not action.option_strings for action in self._actions):
             # Else a word before the first option would be taken for the second argument.
-            return super().parse_intermixed_args(args, namespace)
-        return super().parse_args(args, namespace)
+            return super().parse_intermixed_args(words, namespace)
+        return super().parse_args(words, namespace)
 
     def _get_option_tuples(self, option_string: str) -> Any:
         """Without the second spelling of an option, which makes no abbreviation ambiguous."""
@@ -50,6 +52,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: {message}\n`{self.prog} --help` says more\n")
+
+
+def _with_times_joined(words: list[str]) -> list[str]:
+    """["--from", "-1h"] as ["--from=-1h"]: argparse takes -1h for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and re.fullmatch(r"-\d+[a-z]+", word) and re.fullmatch(r"--[a-z][a-z-]*", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def default_bootstrap() -> str:

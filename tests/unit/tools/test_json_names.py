@@ -42,6 +42,7 @@ COMMANDS = {
     "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],
     "mirror": ["{servers}", "orders", "{empty}"],
+    "consume": ["orders", "--bootstrap", "{servers}"],
 }
 
 
@@ -55,6 +56,7 @@ def places(tmp_path_factory):
     with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
         for topic in ("old", "orders"):
             cluster.create_topic(topic)
+        cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
             commit(client, "g", {("orders", 0): 0})
         yield {

@@ -1,0 +1,138 @@
+"""TopicLeaders: one topic's leaders, and a connection to each broker that leads a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+from uuid import UUID
+
+from kcore.client.admin_client import NEWEST, Address, AdminClient, Node, PartitionDescription, Silence
+from kcore.common.text import nearest
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.errors import ApiError, InvalidTopicException, UnknownTopicOrPartition
+from kcore.protocol.schema import Message
+
+_M = TypeVar("_M", bound=Message)
+
+#: So long a topic may be missing in the metadata before it counts as deleted: a broker that has just started does not
+#: know the topics yet.
+_MISSING_MS = 3000
+#: More than brokers have partitions of one topic in most clusters; a thread is started when it is needed.
+_MOST_THREADS = 64
+
+
+class TopicGone(UnknownTopicOrPartition):
+    """A topic was deleted while it was used."""
+
+
+class _BrokerClient(AdminClient):
+    """Sends requests to one broker.  One thread at a time."""
+
+    def request(self, request: Message, response_class: type[_M], max_version: int) -> _M:
+        """Raises what AdminClient does; TimeoutError after timeout_ms, and sooner where the broker's process stands
+        still."""
+        (address,) = self._bootstrap
+        with self._timed():
+            return self._send(address, request, response_class, max_version)
+
+
+class TopicLeaders:
+    """Who leads each partition of one topic.  For one thread, which sends to all brokers at the same time.
+
+    client: asked for the metadata; the caller closes it.  request_timeout_ms: of one request to a leader.
+    on_silence: as AdminClient's, called on any thread, at most once for each broker in turn.
+    """
+
+    def __init__(
+        self,
+        client: AdminClient,
+        topic: str,
+        *,
+        client_id: str,
+        request_timeout_ms: int,
+        on_silence: Callable[[Address, Silence], None],
+        time: Time = SYSTEM_TIME,
+    ) -> None:
+        """Raises UnknownTopicOrPartition with the nearest name that there is, and as AdminClient.describe_cluster()."""
+        self.topic = topic
+        self.partitions: Mapping[int, PartitionDescription] = {}
+        self._client = client
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._on_silence = on_silence
+        self._time = time
+        self._topic_id: UUID | None = None
+        self._brokers: Mapping[int, Node] = {}
+        self._senders: dict[Address, _BrokerClient] = {}
+        self._executor = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="kcore-leader")
+        self._missing_since_ms: float | None = None
+        try:
+            self._describe()
+        except (UnknownTopicOrPartition, InvalidTopicException) as error:
+            raise type(error)(f"{error}{self._nearest_name()}") from None
+
+    def close(self) -> None:
+        """End requests that wait."""
+        for sender in self._senders.values():
+            sender.close()
+        self._executor.shutdown()
+
+    def refresh(self) -> None:
+        """Ask for the leaders again.  Raises TopicGone if the topic was deleted, or made again since; ApiError; OSError
+        where no broker answers."""
+        try:
+            self._describe()
+        except TopicGone:
+            raise
+        except UnknownTopicOrPartition:
+            now_ms = self._time.hi_res_clock_ms()
+            if self._missing_since_ms is None:
+                self._missing_since_ms = now_ms
+            if now_ms - self._missing_since_ms >= _MISSING_MS:
+                raise TopicGone(f"the topic {self.topic} was deleted") from None
+        else:
+            self._missing_since_ms = None
+
+    def _describe(self) -> None:
+        described = self._client.describe_cluster([self.topic])
+        topic = described.topics.get(self.topic)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {self.topic!r}")
+        if self._topic_id is not None and topic.topic_id not in (None, self._topic_id):
+            raise TopicGone(f"the topic {self.topic} was deleted and made again")
+        self._topic_id = topic.topic_id
+        # Without partitions: it has just been created.
+        self.partitions = topic.partitions or self.partitions
+        self._brokers = described.brokers
+
+    def _nearest_name(self) -> str:
+        try:
+            return nearest(self.topic, self._client.describe_cluster().topics)
+        except (OSError, ApiError):
+            return ""
+
+    def leader(self, partition: int) -> Node | None:
+        """None while there is none, or it is not alive."""
+        described = self.partitions.get(partition)
+        return None if described is None else self._brokers.get(described.leader)
+
+    def leader_epoch(self, partition: int) -> int:
+        """-1 where it is not known."""
+        described = self.partitions.get(partition)
+        return -1 if described is None else described.leader_epoch
+
+    def send(self, to: Node, request: Message, response_class: type[_M], max_version: int = NEWEST) -> Future[_M]:
+        """The answer, which comes on another thread; requests to one broker must not overlap.  Its exceptions are those
+        of AdminClient."""
+        address = (to.host, to.port)
+        sender = self._senders.get(address)
+        if sender is None:
+            sender = self._senders[address] = _BrokerClient(
+                [address],
+                client_id=self._client_id,
+                timeout_ms=self._request_timeout_ms,
+                on_silence=self._on_silence,
+                time=self._time,
+            )
+        return self._executor.submit(sender.request, request, response_class, max_version)

@@ -1,0 +1,316 @@
+"""`kcore consume`: print the records of a topic of a running cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kcore.client.group_client import EARLIEST, LATEST, GroupClient
+from kcore.client.topic_fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetched, TopicFetcher
+from kcore.client.topic_leaders import TopicLeaders
+from kcore.common.text import printable
+from kcore.common.time import SYSTEM_TIME
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import LeaderNotAvailable
+from kcore.record.columns import RecordColumns
+from kcore.record.record_columns import columns_of
+from kcore.tools import record_output
+from kcore.tools.cluster_command import add_bootstrap, add_timeout, group_client, print_silence
+from kcore.tools.command_line import INTERRUPTED, OK, UsageError, default_bootstrap, positive, protocol_string
+from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
+
+_CLIENT_ID = "kcore-consume"
+_LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
+_COMMIT_MS = 5000
+#: One request to a leader: less than --timeout, since another broker may lead by then.
+_REQUEST_MS = 10_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the records of a topic: from the first one up to the end that its partitions had when the command "
+        "started.  With --follow it goes on until Ctrl-C."
+    )
+    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
+    parser.add_argument("--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
+        "--from",
+        "--offset",
+        dest="start",
+        type=place,
+        metavar="PLACE",
+        help=f"where to begin: earliest (default), latest, an offset, or {TIME_HELP}",
+    )
+    start.add_argument(
+        "--tail",
+        type=positive,
+        metavar="N",
+        help="begin N offsets before the end of each partition",
+    )
+    parser.add_argument(
+        "--until",
+        type=place,
+        metavar="PLACE",
+        help="where to end, in each partition before this record: end (default), an offset or a time",
+    )
+    parser.add_argument("--max", "--max-messages", type=positive, metavar="N", help="end after N records")
+    parser.add_argument("--follow", "-f", action="store_true", help="wait for new records at the end, until Ctrl-C")
+    parser.add_argument(
+        "--group",
+        type=protocol_string,
+        metavar="ID",
+        help="begin where this consumer group has committed, and commit what was printed.  The command does not become "
+        "a member: it is refused while the group has some",
+    )
+    parser.add_argument("--key", metavar="K", help="only records with this key")
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="K[=V]",
+        help="only records with this header, with any value or this one; repeatable, then they need all",
+    )
+    parser.add_argument(
+        "--isolation-level",
+        choices=list(_LEVELS),
+        default="read_uncommitted",
+        help="read_committed: without the records of transactions that are open or were aborted",
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--json", action="store_true", help="one JSON object a line for each record, which kcore produce takes back"
+    )
+    how.add_argument("--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}")
+    add_bootstrap(parser, default=default_bootstrap())
+    add_timeout(parser, "give up when a partition's leader is away for so long")
+    parser.epilog = "Without --json and --format a line for each value; null is an empty line."
+
+
+class _Span(NamedTuple):
+    """The offsets of a partition to print; end: None with --follow."""
+
+    start: int
+    end: int | None
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
+    if args.follow and args.until is not None and args.until.offset is None:
+        raise UsageError("--follow goes on for ever: --until can only be an offset with it")
+    printer = _Printer(args)
+    with group_client(args) as client:
+        leaders = TopicLeaders(
+            client,
+            args.topic,
+            client_id=_CLIENT_ID,
+            request_timeout_ms=min(_REQUEST_MS, args.timeout * 1000),
+            on_silence=print_silence,
+        )
+        try:
+            numbers = _partitions(args, leaders)
+            spans = _spans(args, client, numbers)
+            commits = _Commits(client, args.group, args.topic)
+            fetcher = TopicFetcher(
+                leaders,
+                {number: span.start for number, span in spans.items()},
+                {number: span.end for number, span in spans.items() if span.end is not None},
+                timeout_ms=args.timeout * 1000,
+                earliest=lambda number: _first(client, TopicPartition(args.topic, number), args.timeout),
+                isolation_level=_LEVELS[args.isolation_level],
+                on_lost=lambda *lost: _print_lost(args.topic, *lost),
+            )
+            return _print_all(fetcher, printer, commits, is_endless=args.follow)
+        finally:
+            leaders.close()
+
+
+def _partitions(args: argparse.Namespace, leaders: TopicLeaders) -> list[int]:
+    """Raises UsageError, LeaderNotAvailable for a topic that stays without partitions."""
+    deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + args.timeout * 1000
+    while not leaders.partitions:  # it has just been created
+        if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
+            raise LeaderNotAvailable(f"the topic {args.topic} has no partitions yet")
+        SYSTEM_TIME.sleep(100)
+        leaders.refresh()
+    for number in args.partition or ():
+        if number not in leaders.partitions:
+            raise UsageError(f"{args.topic} has no partition {number}, it has 0 to {max(leaders.partitions)}")
+    return sorted(set(args.partition or leaders.partitions))
+
+
+def _spans(args: argparse.Namespace, client: GroupClient, numbers: Iterable[int]) -> dict[int, _Span]:
+    tps = [TopicPartition(args.topic, number) for number in numbers]
+    level = _LEVELS[args.isolation_level]
+    ends = listed(client, dict.fromkeys(tps, LATEST), args.timeout, level)
+    if args.tail is not None:
+        firsts = log_starts(client, tps, args.timeout)
+        starts = {tp: max(firsts[tp], ends[tp] - args.tail) for tp in tps}
+    else:
+        start = args.start or Place(timestamp=EARLIEST)
+        committed = client.committed_offsets(args.group) if args.group is not None else {}
+        starts = {tp: committed[tp] for tp in tps if tp in committed}
+        starts |= offsets_of(client, {tp: start for tp in tps if tp not in starts}, args.timeout, level)
+    limits: dict[TopicPartition, int | None] = dict(ends)
+    if args.follow:
+        limits = dict.fromkeys(tps, None if args.until is None else args.until.offset)
+    elif args.until is not None:
+        untils = offsets_of(client, dict.fromkeys(tps, args.until), args.timeout, level)
+        limits = {tp: min(ends[tp], untils[tp]) for tp in tps}
+    return {tp.partition: _Span(starts[tp], limits[tp]) for tp in tps}
+
+
+def _first(client: GroupClient, tp: TopicPartition, timeout_s: float) -> int:
+    return log_starts(client, [tp], timeout_s)[tp]
+
+
+def _print_lost(topic: str, partition: int, first: int, next_offset: int) -> None:
+    print(
+        f"kcore: {topic}-{partition}: offsets {first} to {next_offset - 1} are not in the log any more; "
+        f"going on at {next_offset}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, is_endless: bool) -> int:
+    try:
+        while not fetcher.is_done and not printer.is_full:
+            came = fetcher.poll()
+            printed = {item.partition: printer.print(item) for item in came if not printer.is_full}
+            printer.flush()
+            commits.note(printed)
+            if not came or commits.are_due:
+                commits.commit()
+    except KeyboardInterrupt:
+        if not is_endless:
+            return INTERRUPTED
+    finally:
+        commits.commit()
+    return OK
+
+
+class _Printer:
+    """Chooses the records that the options name, and writes them to stdout."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Raises UsageError."""
+        self._key = None if args.key is None else os.fsencode(args.key)
+        self._headers = [_wanted_header(text) for text in args.header]
+        self._left = args.max
+        self._columns: Sequence[str] | None = None
+        self._out = sys.stdout.buffer
+        if args.json:
+            is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
+            self._format = record_output.json_lines(args.topic, ascii_only=not is_utf8)
+        elif args.format is not None:
+            self._format = record_output.formatted(args.topic, record_output.parsed_format(args.format))
+        else:
+            self._format = record_output.value_lines
+            self._columns = record_output.VALUE_COLUMNS
+        if self._left is not None or self._key is not None or self._headers:
+            self._columns = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether --max records were printed."""
+        return self._left == 0
+
+    def print(self, fetched: Fetched) -> int:
+        """The offset after what is done with."""
+        columns = columns_of(
+            fetched.records,
+            columns=self._columns,
+            start_offset=fetched.first_offset,
+            end_offset=fetched.end_offset,
+            aborted=fetched.aborted,
+        )
+        rows = self._chosen(columns)
+        count = len(columns) if rows is None else len(rows)
+        next_offset = fetched.next_offset
+        if self._left is not None:
+            if count > self._left:
+                rows = _first_rows(count, rows, self._left)
+                next_offset = int(columns["offset"][rows[-1]]) + 1
+            self._left -= min(count, self._left)
+        self._write(self._format(columns, fetched.partition, rows))
+        return next_offset
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def _write(self, text: bytes) -> None:
+        left = memoryview(text)
+        while left:  # an unbuffered stdout takes what fits into a pipe
+            left = left[self._out.write(left) :]
+
+    def _chosen(self, columns: RecordColumns) -> Any:
+        """Numbers of the records that the filters let pass, None for all."""
+        rows = None
+        if self._key is not None:
+            rows = _rows_with(columns, self._key)
+        for name, value in self._headers:
+            rows = _rows_with_header(columns, rows, name, value)
+        return rows
+
+
+def _first_rows(count: int, rows: Any, most: int) -> Any:
+    import numpy as np
+
+    return (np.arange(count) if rows is None else rows)[:most]
+
+
+def _rows_with(columns: RecordColumns, key: bytes) -> Any:
+    import numpy as np
+
+    candidates = np.flatnonzero(columns["key"].size == len(key))
+    keys = record_output.strings(columns["key"], candidates)
+    return candidates[[found == key for found in keys]] if len(candidates) else candidates
+
+
+def _rows_with_header(columns: RecordColumns, rows: Any, name: bytes, value: bytes | None) -> Any:
+    import numpy as np
+
+    rows = np.arange(len(columns)) if rows is None else rows
+    has_it = [
+        any(k == name and (value is None or v == value) for k, v in pairs)
+        for pairs in record_output.header_lists(columns, rows)
+    ]
+    return rows[np.array(has_it, bool)]
+
+
+def _wanted_header(text: str) -> tuple[bytes, bytes | None]:
+    name, equals, value = text.partition("=")
+    return os.fsencode(name), os.fsencode(value) if equals else None
+
+
+class _Commits:
+    """Commits what was printed for a group; without one does nothing."""
+
+    def __init__(self, client: GroupClient, group: str | None, topic: str) -> None:
+        self._client = client
+        self._group = group
+        self._topic = topic
+        self._offsets: dict[TopicPartition, int] = {}
+        self._last_ms = SYSTEM_TIME.hi_res_clock_ms()
+
+    def note(self, printed: Mapping[int, int]) -> None:
+        """By partition, the offset after what was written."""
+        self._offsets |= {TopicPartition(self._topic, number): offset for number, offset in printed.items()}
+
+    @property
+    def are_due(self) -> bool:
+        return SYSTEM_TIME.hi_res_clock_ms() - self._last_ms >= _COMMIT_MS
+
+    def commit(self) -> None:
+        """Raises what the coordinator answers, as UnknownMemberId while the group has members."""
+        self._last_ms = SYSTEM_TIME.hi_res_clock_ms()
+        if self._group is None or not self._offsets:
+            return
+        offsets, self._offsets = self._offsets, {}
+        for tp, error in self._client.commit_offsets(self._group, offsets).items():
+            if error is not None:
+                raise type(error)(f"{printable(self._group)}: offset {offsets[tp]} of {tp} is not committed: {error}")

@@ -1,0 +1,98 @@
+"""Places in a log as a command line names them: earliest, latest, an offset or a time."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from kcore.client.group_client import EARLIEST, LATEST, GroupClient
+from kcore.common.time import SYSTEM_TIME
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import BrokerNotAvailable
+
+MAX_OFFSET = (1 << 63) - 1
+_RETRY_MS = 200
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d|w)")
+
+#: For --help.
+TIME_HELP = (
+    "a time: -1h (also ms, s, m, d, w), @ and milliseconds since 1970, or as 2026-11-24T03:00 (UTC unless it says)"
+)
+
+
+class Place(NamedTuple):
+    """offset: that one.  timestamp: the first record of at least so many ms, or EARLIEST or LATEST."""
+
+    offset: int | None = None
+    timestamp: int = LATEST
+
+
+def place(text: str) -> Place:
+    """ "earliest", "latest", an offset or a time.  Raises ArgumentTypeError."""
+    if text in ("earliest", "beginning"):
+        return Place(timestamp=EARLIEST)
+    if text in ("latest", "end"):
+        return Place(timestamp=LATEST)
+    if text.isdecimal() and int(text) <= MAX_OFFSET:
+        return Place(offset=int(text))
+    try:
+        return Place(timestamp=time_ms(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected earliest, latest, an offset or {TIME_HELP}") from None
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since 1970, not below.  Raises ValueError."""
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return max(0, SYSTEM_TIME.milliseconds() - int(ago[1]) * _UNIT_MS[ago[2]])
+    if text.startswith("@"):
+        if not text[1:].isdecimal() or int(text[1:]) > MAX_OFFSET:
+            raise ValueError(text)
+        return int(text[1:])
+    date = datetime.fromisoformat(text)
+    date = date.replace(tzinfo=UTC) if date.tzinfo is None else date
+    return max(0, round(date.timestamp() * 1000))
+
+
+def offsets_of(
+    client: GroupClient, places: Mapping[TopicPartition, Place], timeout_s: float, isolation_level: int = 0
+) -> dict[TopicPartition, int]:
+    """The offset of each place; the end of the log for a time after all records.  Raises as listed()."""
+    offsets = {tp: place.offset for tp, place in places.items() if place.offset is not None}
+    asked = {tp: place.timestamp for tp, place in places.items() if place.offset is None}
+    offsets |= listed(client, asked, timeout_s, isolation_level)
+    late = [tp for tp, offset in offsets.items() if offset < 0]
+    return offsets | listed(client, dict.fromkeys(late, LATEST), timeout_s, isolation_level)
+
+
+def listed(
+    client: GroupClient, timestamps: Mapping[TopicPartition, int], timeout_s: float, isolation_level: int = 0
+) -> dict[TopicPartition, int]:
+    """As GroupClient.listed_offsets(), asked again while a leader is away.
+
+    Raises BrokerNotAvailable when one is away for timeout_s, and OSError where no broker answers.
+    """
+    deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + timeout_s * 1000
+    offsets: dict[TopicPartition, int] = {}
+    while missing := {tp: at for tp, at in timestamps.items() if tp not in offsets}:
+        problem = None
+        for tp, end in client.listed_offsets(missing, isolation_level).items():
+            if end.offset is None:
+                problem = problem or f"{tp}: its offsets are not known: {end.problem}"
+            else:
+                offsets[tp] = end.offset
+        if problem is not None:
+            if SYSTEM_TIME.hi_res_clock_ms() + _RETRY_MS > deadline_ms:
+                raise BrokerNotAvailable(problem)
+            SYSTEM_TIME.sleep(_RETRY_MS)
+    return offsets
+
+
+def log_starts(client: GroupClient, tps: Collection[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """The first offset of each log.  Raises as listed()."""
+    return listed(client, dict.fromkeys(tps, EARLIEST), timeout_s)
