@@ -41,6 +41,7 @@ from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import incremental_alter_configs as iac
+from kcore.protocol.messages import init_producer_id as ipi
 from kcore.protocol.messages import list_partition_reassignments as lpr
 from kcore.protocol.messages import metadata as m
 from kcore.protocol.schema import Message
@@ -462,6 +463,15 @@ class AdminClient:
             for topic in response.replica_election_results
             for partition in topic.partition_result
         }
+
+    def new_producer_id(self) -> tuple[int, int]:
+        """A producer id and its epoch, for a producer without transactions (KIP-98).
+
+        Raises ClusterAuthorizationFailed, CoordinatorLoadInProgress and so on.
+        """
+        response = self._ask_any(ipi.InitProducerIdRequest(transactional_id=None), ipi.InitProducerIdResponse)
+        _raise_error(response.error_code, None)
+        return response.producer_id, response.producer_epoch
 
     # -- requests ---------------------------------------------------------------------------------------
 

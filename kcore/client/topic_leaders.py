@@ -10,7 +10,7 @@ from uuid import UUID
 from kcore.client.admin_client import NEWEST, Address, AdminClient, Node, PartitionDescription, Silence
 from kcore.common.text import nearest
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import ApiError, InvalidTopicException, UnknownTopicOrPartition
+from kcore.errors import ApiError, InvalidTopicException, LeaderNotAvailable, UnknownTopicOrPartition
 from kcore.protocol.schema import Message
 
 _M = TypeVar("_M", bound=Message)
@@ -18,6 +18,7 @@ _M = TypeVar("_M", bound=Message)
 #: So long a topic may be missing in the metadata before it counts as deleted: a broker that has just started does not
 #: know the topics yet.
 _MISSING_MS = 3000
+_BACKOFF_MS = 100
 #: More than brokers have partitions of one topic in most clusters; a thread is started when it is needed.
 _MOST_THREADS = 64
 
@@ -57,7 +58,7 @@ class TopicLeaders:
         """Raises UnknownTopicOrPartition with the nearest name that there is, and as AdminClient.describe_cluster()."""
         self.topic = topic
         self.partitions: Mapping[int, PartitionDescription] = {}
-        self._client = client
+        self.client = client
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._on_silence = on_silence
@@ -95,7 +96,7 @@ class TopicLeaders:
             self._missing_since_ms = None
 
     def _describe(self) -> None:
-        described = self._client.describe_cluster([self.topic])
+        described = self.client.describe_cluster([self.topic])
         topic = described.topics.get(self.topic)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {self.topic!r}")
@@ -108,9 +109,22 @@ class TopicLeaders:
 
     def _nearest_name(self) -> str:
         try:
-            return nearest(self.topic, self._client.describe_cluster().topics)
+            return nearest(self.topic, self.client.describe_cluster().topics)
         except (OSError, ApiError):
             return ""
+
+    def wait_for_partitions(self, timeout_ms: float) -> list[int]:
+        """The partitions' numbers; of a topic that has just been created once it has some.
+
+        Raises LeaderNotAvailable after timeout_ms, and as refresh().
+        """
+        deadline_ms = self._time.hi_res_clock_ms() + timeout_ms
+        while not self.partitions:
+            if self._time.hi_res_clock_ms() >= deadline_ms:
+                raise LeaderNotAvailable(f"the topic {self.topic} has no partitions yet")
+            self._time.sleep(_BACKOFF_MS)
+            self.refresh()
+        return sorted(self.partitions)
 
     def leader(self, partition: int) -> Node | None:
         """None while there is none, or it is not alive."""

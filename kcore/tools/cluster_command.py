@@ -162,10 +162,15 @@ def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicP
         name, numbers = split_partitions(word)
         existing = cluster.topics[name].partitions if name in cluster.topics else {}
         for number in numbers or existing:
-            if number not in existing:
-                raise UsageError(f"{name} has no partition {number}, it has {_range(existing)}")
-            result[TopicPartition(name, number)] = None
+            result[TopicPartition(name, existing_partition(name, existing, number))] = None
     return list(result)
+
+
+def existing_partition(topic: str, existing: Collection[int], number: int) -> int:
+    """The number.  Raises UsageError."""
+    if number not in existing:
+        raise UsageError(f"{topic} has no partition {number}, it has {_range(existing)}")
+    return number
 
 
 def partitions_word(text: str) -> str:

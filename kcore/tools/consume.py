@@ -14,12 +14,19 @@ from kcore.client.topic_leaders import TopicLeaders
 from kcore.common.text import printable
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import LeaderNotAvailable
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
-from kcore.tools.cluster_command import add_bootstrap, add_timeout, group_client, print_silence
-from kcore.tools.command_line import INTERRUPTED, OK, UsageError, default_bootstrap, positive, protocol_string
+from kcore.tools.cluster_command import add_timeout, existing_partition, group_client, print_silence
+from kcore.tools.command_line import (
+    INTERRUPTED,
+    OK,
+    UsageError,
+    add_bootstrap,
+    default_bootstrap,
+    positive,
+    protocol_string,
+)
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
 
 _CLIENT_ID = "kcore-consume"
@@ -129,17 +136,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _partitions(args: argparse.Namespace, leaders: TopicLeaders) -> list[int]:
-    """Raises UsageError, LeaderNotAvailable for a topic that stays without partitions."""
-    deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + args.timeout * 1000
-    while not leaders.partitions:  # it has just been created
-        if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
-            raise LeaderNotAvailable(f"the topic {args.topic} has no partitions yet")
-        SYSTEM_TIME.sleep(100)
-        leaders.refresh()
-    for number in args.partition or ():
-        if number not in leaders.partitions:
-            raise UsageError(f"{args.topic} has no partition {number}, it has 0 to {max(leaders.partitions)}")
-    return sorted(set(args.partition or leaders.partitions))
+    existing = leaders.wait_for_partitions(args.timeout * 1000)
+    return (
+        existing
+        if args.partition is None
+        else sorted({existing_partition(args.topic, existing, n) for n in args.partition})
+    )
 
 
 def _spans(args: argparse.Namespace, client: GroupClient, numbers: Iterable[int]) -> dict[int, _Span]:

@@ -85,7 +85,7 @@ def test_an_error_of_the_system_is_told_without_its_number(arguments, capsys, tm
     assert err.startswith("kcore") and "Errno" not in err
 
 
-@pytest.mark.parametrize("command", ["dump", "verify", "repair", "diff", "reindex", "consume"])
+@pytest.mark.parametrize("command", ["dump", "verify", "repair", "diff", "reindex", "consume", "produce"])
 def test_the_documentation_names_every_option(command, capsys):
     assert main([command, "--help"]) == 0
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help", "--output"}

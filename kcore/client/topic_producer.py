@@ -1,0 +1,350 @@
+"""TopicProducer: writes records to a topic's leaders with acks=all, and loses none without saying so.
+
+Each leader has one request under way, with at most one batch of each partition, so that records stay in order and a
+batch that is sent again keeps its sequence: a leader that has it already does not append it twice (KIP-98).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.client.admin_client import Node, explanation
+from kcore.client.topic_leaders import TopicGone, TopicLeaders
+from kcore.common.text import plain_error
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    NONE,
+    ApiError,
+    ClusterAuthorizationFailed,
+    DuplicateSequenceNumber,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    NotEnoughReplicasAfterAppend,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnsupportedVersion,
+    for_code,
+)
+from kcore.protocol.messages import produce as p
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+if TYPE_CHECKING:
+    from kcore.record.record_batch import CompressionType
+
+#: From 13 on a request names topics by their ids.
+_NEWEST_BY_NAME = 12
+_ACKS_ALL = -1
+_BACKOFF_MS = 100
+#: Half of the default of message.max.bytes, uncompressed: compression may make a batch larger.
+_BATCH_BYTES = 512 << 10
+#: What a record takes beside its strings, about.
+_RECORD_OVERHEAD = 24
+#: Below socket.request.max.bytes of Kafka's brokers, which cut the connection above it.
+_LARGEST_RECORD = 99 << 20
+#: As the answer to a batch: one of its records is to blame.
+_REFUSALS = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
+#: After these the leader may have appended the batch.
+_UNCERTAIN = (RequestTimedOut, NotEnoughReplicasAfterAppend, UnknownServerError)
+#: Kafka's producers do not try again after this one, and lose the batch.
+_PASSING = (UnknownServerError,)
+
+
+class Record(NamedTuple):
+    """A record to write.  tag: what the caller knows it by; tags ascend.  timestamp: ms, -1 for none."""
+
+    tag: tuple[int, int]
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        """About as many bytes as it takes in a batch."""
+        size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
+        return size + sum(len(name) + len(value or b"") for name, value in self.headers)
+
+
+class _Batch:
+    """Records of a partition.  encoded: once it was sent, so that it is the same when it is sent again."""
+
+    __slots__ = ("encoded", "is_uncertain", "records", "sent_ms", "size")
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
+        self.size = sum(record.size for record in records)
+        self.encoded: bytearray | None = None
+        self.sent_ms: float | None = None
+        self.is_uncertain = False
+
+    def add(self, record: Record) -> None:
+        self.records.append(record)
+        self.size += record.size
+
+
+class TopicProducer:
+    """For one thread, which calls poll() while it has nothing else to do.
+
+    on_acknowledged(partition, first offset or -1, records): called for each batch that all replicas in sync have.
+    on_refused(record, error): the leader does not take this record, and was not asked to again.
+    timeout_ms: so long a batch may be without an acknowledgement since it was first sent.
+    Raises OSError, KafkaError where no producer id can be had.
+    """
+
+    def __init__(
+        self,
+        leaders: TopicLeaders,
+        *,
+        timeout_ms: int,
+        request_timeout_ms: int,
+        on_acknowledged: Callable[[int, int, int], None],
+        on_refused: Callable[[Record, ApiError], None],
+        compression: CompressionType = "none",
+        time: Time = SYSTEM_TIME,
+    ) -> None:
+        self._leaders = leaders
+        self._timeout_ms = timeout_ms
+        # The leader's own time-out comes first, so that its answer is here in time.
+        self._replication_timeout_ms = max(1, request_timeout_ms - min(1000, request_timeout_ms // 4))
+        self._on_acknowledged = on_acknowledged
+        self._on_refused = on_refused
+        self._compression = compression
+        self._time = time
+        self._batch_bytes = _BATCH_BYTES
+        self._open: dict[int, _Batch] = {}
+        self._queues: dict[int, deque[_Batch]] = {}
+        self._in_flight: dict[Future[p.ProduceResponse], tuple[Node, dict[int, _Batch]]] = {}
+        self._not_before_ms: dict[int, float] = {}
+        self._refreshed_ms = 0.0
+        self._sequences: dict[int, int] = {}
+        self._pending_bytes = 0
+        #: How often a batch was sent again that the leader may have had.
+        self.uncertain_retries = 0
+        self._producer_id, self._producer_epoch = self._new_producer_id()
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether a batch that is sent again is appended once: not with brokers before 0.11, nor without permission."""
+        return self._producer_id >= 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of the records that are not acknowledged yet, about."""
+        return self._pending_bytes
+
+    def first_pending(self) -> tuple[int, int] | None:
+        """The lowest tag of a record that is not acknowledged."""
+        batches = [*self._open.values(), *(batch for queue in self._queues.values() for batch in queue)]
+        batches += [batch for _, sent in self._in_flight.values() for batch in sent.values()]
+        return min((batch.records[0].tag for batch in batches), default=None)
+
+    def append(self, partition: int, record: Record) -> bool:
+        """Whether the partition's batch is full with this record, and will be sent.  A record that no request can carry
+        is refused at once."""
+        size = record.size
+        if size > _LARGEST_RECORD:
+            self._on_refused(record, MessageTooLarge(f"MessageTooLarge: {size} bytes are more than a request may have"))
+            return False
+        self._pending_bytes += size
+        batch = self._open.get(partition)
+        if batch is None:
+            batch = self._open[partition] = _Batch([record])
+        else:
+            batch.add(record)
+        if batch.size < self._batch_bytes:
+            return False
+        self._close_batch(partition)
+        return True
+
+    def close_batches(self) -> None:
+        """Have all records sent, also those in batches that are not full."""
+        for partition in list(self._open):
+            self._close_batch(partition)
+
+    def poll(self, wait_ms: float) -> None:
+        """Send what can be sent, and take answers; waits for one up to wait_ms.
+
+        Raises TopicGone; the ApiError of a partition that does not pass; for a batch that is not acknowledged in time
+        the last error, TimeoutError where the leader does not answer.
+        """
+        self._send()
+        now_ms = self._time.hi_res_clock_ms()
+        pauses = [at - now_ms for number, at in self._not_before_ms.items() if self._queues.get(number)]
+        wait_ms = min([wait_ms, *(max(1.0, pause) for pause in pauses)])
+        if self._in_flight:
+            done, _ = wait(self._in_flight, wait_ms / 1000, FIRST_COMPLETED)
+            for future in done:
+                self._take(future)
+        elif pauses and wait_ms > 0:
+            self._time.sleep(wait_ms)
+        if pauses:
+            self._refresh()
+        self._send()
+
+    def finish_requests(self) -> None:
+        """Wait for the answers to what is under way, and send nothing else.  Raises as poll()."""
+        while self._in_flight:
+            done, _ = wait(self._in_flight, None, FIRST_COMPLETED)
+            for future in done:
+                self._take(future)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _new_producer_id(self) -> tuple[int, int]:
+        """(-1, -1) where the cluster gives none.  Raises OSError, KafkaError."""
+        deadline_ms = self._time.hi_res_clock_ms() + self._timeout_ms
+        while True:
+            try:
+                return self._leaders.client.new_producer_id()
+            except (UnsupportedVersion, ClusterAuthorizationFailed):
+                return -1, -1
+            except ApiError as error:
+                if not error.retriable or self._time.hi_res_clock_ms() >= deadline_ms:
+                    raise
+            self._time.sleep(_BACKOFF_MS)
+
+    def _close_batch(self, partition: int) -> None:
+        self._queues.setdefault(partition, deque()).append(self._open.pop(partition))
+
+    def _send(self) -> None:
+        """A request to each leader that has none under way."""
+        now_ms = self._time.hi_res_clock_ms()
+        busy = {number for _, sent in self._in_flight.values() for number in sent}
+        busy_nodes = {node for node, _ in self._in_flight.values()}
+        by_leader: dict[Node, dict[int, _Batch]] = {}
+        for number, queue in self._queues.items():
+            if not queue or number in busy or self._not_before_ms.get(number, 0) > now_ms:
+                continue
+            leader = self._leaders.leader(number)
+            if leader is None:
+                batch = queue[0]
+                batch.sent_ms = now_ms if batch.sent_ms is None else batch.sent_ms
+                self._note_failure(number, batch, "it has no leader that is alive")
+            elif leader not in busy_nodes:
+                by_leader.setdefault(leader, {})[number] = queue.popleft()
+        for leader, sent in by_leader.items():
+            request = self._request(sent, now_ms)
+            self._in_flight[self._leaders.send(leader, request, p.ProduceResponse, _NEWEST_BY_NAME)] = leader, sent
+
+    def _request(self, sent: dict[int, _Batch], now_ms: float) -> p.ProduceRequest:
+        partitions = []
+        for number, batch in sent.items():
+            batch.sent_ms = now_ms if batch.sent_ms is None else batch.sent_ms
+            self.uncertain_retries += batch.is_uncertain
+            if batch.encoded is None:
+                batch.encoded = self._encoded(number, batch)
+            partitions.append(p.PartitionProduceData(index=number, records=batch.encoded))
+        return p.ProduceRequest(
+            acks=_ACKS_ALL,
+            timeout_ms=self._replication_timeout_ms,
+            topic_data=[p.TopicProduceData(name=self._leaders.topic, partition_data=partitions)],
+        )
+
+    def _encoded(self, number: int, batch: _Batch) -> bytearray:
+        builder = RecordBatchBuilder(
+            compression=self._compression,
+            producer_id=self._producer_id,
+            producer_epoch=self._producer_epoch,
+            base_sequence=self._sequences.get(number, 0) if self.is_idempotent else -1,
+            initial_size=batch.size + 64,
+        )
+        for record in batch.records:
+            builder.append(record.value, record.key, timestamp=record.timestamp, headers=record.headers)
+        return builder.build()
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _take(self, future: Future[p.ProduceResponse]) -> None:
+        node, sent = self._in_flight.pop(future)
+        try:
+            response = future.result()
+        except (OSError, KafkaError) as error:
+            for number, batch in sent.items():
+                batch.is_uncertain = True
+                self._queues[number].appendleft(batch)
+                self._note_failure(number, batch, error)
+            return
+        answers = {data.index: data for topic in response.responses for data in topic.partition_responses}
+        for number, batch in sent.items():
+            data = answers.get(number)
+            if data is None:
+                batch.is_uncertain = True
+                self._queues[number].appendleft(batch)
+                self._note_failure(number, batch, f"{node.host}:{node.port} has not answered for it")
+            else:
+                self._take_partition(node, number, batch, data)
+
+    def _take_partition(self, node: Node, number: int, batch: _Batch, data: p.PartitionProduceResponse) -> None:
+        if data.error_code in (NONE, DuplicateSequenceNumber.code):
+            self._not_before_ms.pop(number, None)
+            self._pending_bytes -= batch.size
+            count = len(batch.records)
+            self._sequences[number] = (self._sequences.get(number, 0) + count) & 0x7FFF_FFFF
+            self._on_acknowledged(number, data.base_offset if data.error_code == NONE else -1, count)
+            return
+        kind = for_code(data.error_code)
+        if issubclass(kind, _REFUSALS):
+            self._split(number, batch, kind, data)
+            return
+        tp = TopicPartition(self._leaders.topic, number)
+        error = kind(f"{tp} of {node.host}:{node.port}: {kind.__name__}: {data.error_message or explanation(kind)}")
+        batch.is_uncertain |= isinstance(error, _UNCERTAIN)
+        self._queues[number].appendleft(batch)
+        self._note_failure(number, batch, error)
+
+    def _split(self, number: int, batch: _Batch, kind: type[ApiError], data: p.PartitionProduceResponse) -> None:
+        """Nothing of the batch was appended: find the record that is to blame, and send the others again."""
+        refused = {
+            error.batch_index: error.batch_index_error_message
+            for error in data.record_errors
+            if error.batch_index < len(batch.records)
+        }
+        if len(batch.records) == 1:
+            refused = {0: refused.get(0)}
+        elif issubclass(kind, MessageTooLarge):
+            self._batch_bytes = min(self._batch_bytes, max(1, batch.size // 2))
+        for index, reason in refused.items():
+            record = batch.records[index]
+            self._pending_bytes -= record.size
+            text = reason or data.error_message or explanation(kind)
+            self._on_refused(record, kind(f"{kind.__name__}: {text}"))
+        records = [record for index, record in enumerate(batch.records) if index not in refused]
+        middle = len(records) if refused else len(records) // 2
+        for part in (records[middle:], records[:middle]):
+            if part:
+                self._queues[number].appendleft(_Batch(part))
+
+    def _note_failure(self, number: int, batch: _Batch, error: Exception | str) -> None:
+        """Raises the error if it does not pass, or has lasted for too long."""
+        now_ms = self._time.hi_res_clock_ms()
+        self._not_before_ms[number] = now_ms + _BACKOFF_MS
+        if isinstance(error, ApiError) and not error.retriable and not isinstance(error, _PASSING):
+            raise error
+        if now_ms - (now_ms if batch.sent_ms is None else batch.sent_ms) < self._timeout_ms:
+            return
+        tp = TopicPartition(self._leaders.topic, number)
+        after = f"not acknowledged for {self._timeout_ms / 1000:g} s"
+        if isinstance(error, ApiError):
+            raise type(error)(f"{tp}: {after}: {error}")
+        raise TimeoutError(errno.ETIMEDOUT, f"{tp}: {after}: {error if isinstance(error, str) else plain_error(error)}")
+
+    def _refresh(self) -> None:
+        """Raises TopicGone."""
+        now_ms = self._time.hi_res_clock_ms()
+        if now_ms - self._refreshed_ms < _BACKOFF_MS:
+            return
+        self._refreshed_ms = now_ms
+        try:
+            self._leaders.refresh()
+        except TopicGone:
+            raise
+        except (OSError, ApiError):
+            pass  # the batches that wait for their leader end this
