@@ -1,4 +1,4 @@
-"""`kcore groups`: list, describe and delete consumer groups of a running cluster."""
+"""`kcore groups`: list, describe and delete consumer groups of a running cluster (`reset`: groups_reset.py)."""
 
 from __future__ import annotations
 
@@ -192,5 +192,6 @@ COMMANDS = {
         Command(_add_describe, _run_describe),
         "show the state and members of a group, and its committed offset, log end and lag for each partition",
     ),
+    "reset": ("kcore.tools.groups_reset", "move the committed offsets of a group, or say where to"),
     "delete": (Command(_add_delete, _run_delete), "delete groups that have no members, with their committed offsets"),
 }

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
     "cluster": ("kcore.tools.cluster", "show a running cluster's brokers, and partitions without a leader or replica"),
     "topics": ("kcore.tools.topics", "list, describe, create, change and delete topics of a running cluster"),
-    "groups": ("kcore.tools.groups", "list, describe and delete consumer groups of a running cluster"),
+    "groups": ("kcore.tools.groups", "list, describe, reset and delete consumer groups of a running cluster"),
     "produce": ("kcore.tools.produce", "write lines of stdin or of files as records to a topic of a running cluster"),
     "consume": ("kcore.tools.consume", "print the records of a topic of a running cluster"),
     "reassign": ("kcore.tools.reassign", "move partitions of a running cluster to other brokers"),

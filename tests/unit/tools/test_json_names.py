@@ -38,6 +38,7 @@ COMMANDS = {
     "topics delete": ["old", "--bootstrap", "{servers}"],
     "groups list": ["--bootstrap", "{servers}"],
     "groups describe": ["--bootstrap", "{servers}"],
+    "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
     "groups delete": ["g", "--bootstrap", "{servers}"],
     "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],

@@ -1,0 +1,194 @@
+"""`kcore groups reset`: move the committed offsets of a consumer group; without --apply say where to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kcore.client.group_client import LATEST, GroupClient, GroupDescription
+from kcore.common.text import counted, json_line, nearest, printable
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from kcore.tools.cluster_command import add_cluster, error_text, group_client, partitions, partitions_word, topics_of
+from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, protocol_string
+from kcore.tools.offset_places import TIME_HELP, listed, log_starts, offsets_of, place
+
+
+class _Move(NamedTuple):
+    """What is to be done with one partition.  old: None where nothing is committed; new: None where nothing can be
+    done, because of problem; note: why new is not what was asked for."""
+
+    topic_partition: TopicPartition
+    old: int | None
+    new: int | None
+    log_start: int
+    log_end: int
+    note: str | None = None
+
+    @property
+    def is_change(self) -> bool:
+        return self.new is not None and self.new != self.old
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("group", type=protocol_string, metavar="GROUP")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--topic",
+        type=partitions_word,
+        action="append",
+        metavar="TOPIC[:N[,N...]]",
+        help="all partitions of the topic, or these; repeatable",
+    )
+    which.add_argument(
+        "--all-topics", action="store_true", help="every partition for which the group has committed an offset"
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--to",
+        type=place,
+        metavar="PLACE",
+        help=f"earliest, latest, an offset, or the first record at or after {TIME_HELP}",
+    )
+    where.add_argument("--by", type=int, metavar="N", help="so many offsets forward, or back if it is negative")
+    parser.add_argument(
+        "--apply",
+        "--execute",
+        action="store_true",
+        help="do it; without, only the plan is printed.  Refused while the group has members",
+    )
+    add_cluster(
+        parser, "kcore groups reset billing --topic orders --to -1h", "one JSON object a line for each partition"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; 1 if some partitions cannot be moved; 2 if some were not.  Raises OSError, KafkaError, UsageError."""
+    with group_client(args) as client:
+        group = _described(client, args)
+        moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
+        if args.apply and group is not None and group.members:
+            raise NonEmptyGroup(f"nothing is changed: {_members_text(group)}. Stop them first")
+        errors: dict[TopicPartition, ApiError | None] = {}
+        if args.apply:
+            changes = {move.topic_partition: move.new for move in moves if move.is_change and move.new is not None}
+            errors = client.commit_offsets(args.group, changes) if changes else {}
+    if args.json:
+        for move in moves:
+            print(json_line(_as_json(args, move, errors)))
+    else:
+        print("\n".join(map(printable, _lines(args, group, moves, errors))))
+    if any(errors.values()):
+        return USAGE
+    return DAMAGE if any(move.new is None for move in moves) else OK
+
+
+def _described(client: GroupClient, args: argparse.Namespace) -> GroupDescription | None:
+    """None for a group that --apply would make.  Raises GroupIdNotFound for one without offsets to move, UsageError."""
+    try:
+        return client.describe_group(args.group)
+    except GroupIdNotFound:
+        if args.all_topics or args.by is not None:
+            groups, _ = client.list_groups()
+            known = [group.group_id for group in groups]
+            raise GroupIdNotFound(f"there is no group {args.group!r}{nearest(args.group, known)}") from None
+        return None
+
+
+def _named(client: GroupClient, words: Iterable[str]) -> list[TopicPartition]:
+    """Raises UnknownTopicOrPartition, UsageError."""
+    names = topics_of([*words])
+    try:
+        return partitions(words, client.describe_cluster(names))
+    except UnknownTopicOrPartition as error:
+        existing = client.describe_cluster().topics
+        missing = next((name for name in names if name not in existing), "")
+        raise UnknownTopicOrPartition(f"{error}{nearest(missing, existing)}") from None
+
+
+def _plan(client: GroupClient, args: argparse.Namespace, named: list[TopicPartition]) -> list[_Move]:
+    committed = client.committed_offsets(args.group)
+    tps = sorted(committed) if args.all_topics else named
+    existing = client.describe_cluster().topics
+    gone = [tp for tp in tps if tp.topic not in existing or tp.partition not in existing[tp.topic].partitions]
+    there = [tp for tp in tps if tp not in gone]
+    starts = log_starts(client, there, args.timeout)
+    ends = listed(client, dict.fromkeys(there, LATEST), args.timeout)
+    if args.by is None:
+        wanted = offsets_of(client, dict.fromkeys(there, args.to), args.timeout)
+    else:
+        wanted = {tp: committed[tp] + args.by for tp in there if tp in committed}
+    moves = [_move(tp, committed.get(tp), wanted.get(tp), starts[tp], ends[tp]) for tp in there]
+    moves += [_Move(tp, committed[tp], None, -1, -1, "the partition does not exist any more") for tp in gone]
+    if not moves:
+        raise UsageError(f"the group {args.group} has committed no offset")
+    return sorted(moves)
+
+
+def _move(tp: TopicPartition, old: int | None, wanted: int | None, start: int, end: int) -> _Move:
+    if wanted is None:
+        return _Move(tp, old, None, start, end, "nothing is committed that could be moved")
+    new = min(max(wanted, start), end)
+    note = None
+    if new != wanted:
+        note = f"{wanted} is {'before the start' if wanted < start else 'after the end'} of the log"
+    return _Move(tp, old, new, start, end, note)
+
+
+def _as_json(
+    args: argparse.Namespace, move: _Move, errors: dict[TopicPartition, ApiError | None]
+) -> dict[str, str | int | bool | None]:
+    tp = move.topic_partition
+    error = errors.get(tp)
+    is_known = move.log_end >= 0
+    return {
+        "group": args.group,
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "old_offset": move.old,
+        "new_offset": move.new,
+        "log_start_offset": move.log_start if is_known else None,
+        "log_end_offset": move.log_end if is_known else None,
+        "lag": None if move.new is None else move.log_end - move.new,
+        "applied": tp in errors and error is None,
+        "problem": move.note if error is None else error_text(error),
+    }
+
+
+def _lines(
+    args: argparse.Namespace,
+    group: GroupDescription | None,
+    moves: list[_Move],
+    errors: dict[TopicPartition, ApiError | None],
+) -> list[str]:
+    lines = [f"{args.group}: {_headline(args, moves, errors)}"]
+    if group is None and not args.apply:
+        lines.append(f"  there is no group {args.group}: --apply makes it")
+    if group is not None and group.members:
+        lines.append(f"  {_members_text(group)}: --apply is refused until they have stopped")
+    for move in moves:
+        old = "nothing committed" if move.old is None else str(move.old)
+        note = "" if move.note is None else f" ({move.note})"
+        error = errors.get(move.topic_partition)
+        if move.new is None:
+            lines.append(f"  {move.topic_partition}: {old}, cannot be moved: {move.note}")
+        elif error is not None:
+            lines.append(f"  {move.topic_partition}: {old}, not moved: {error}")
+        else:
+            lag = f"lag {move.log_end - move.new}"
+            before = lag if move.old is None else f"lag {move.log_end - move.old} -> {move.log_end - move.new}"
+            lines.append(f"  {move.topic_partition}: {old} -> {move.new}, {before}{note}")
+    return lines
+
+
+def _headline(args: argparse.Namespace, moves: list[_Move], errors: dict[TopicPartition, ApiError | None]) -> str:
+    changes = sum(move.is_change for move in moves)
+    if not args.apply:
+        return f"{counted(changes, 'offset')} would change; --apply changes them"
+    return f"{counted(changes - sum(error is not None for error in errors.values()), 'offset')} changed"
+
+
+def _members_text(group: GroupDescription) -> str:
+    members = ", ".join(f"{member.client_id} at {member.host.lstrip('/')}" for member in group.members)
+    return f"the group {group.group_id} has {counted(len(group.members), 'member')}, {members}"
