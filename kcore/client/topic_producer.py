@@ -267,38 +267,43 @@ class TopicProducer:
         try:
             response = future.result()
         except (OSError, KafkaError) as error:
-            for number, batch in sent.items():
-                batch.is_uncertain = True
-                self._queues[number].appendleft(batch)
-                self._note_failure(number, batch, error)
-            return
-        answers = {data.index: data for topic in response.responses for data in topic.partition_responses}
-        for number, batch in sent.items():
-            data = answers.get(number)
-            if data is None:
-                batch.is_uncertain = True
-                self._queues[number].appendleft(batch)
-                self._note_failure(number, batch, f"{node.host}:{node.port} has not answered for it")
-            else:
-                self._take_partition(node, number, batch, data)
+            failures: dict[int, Exception | str] = dict.fromkeys(sent, error)
+            answers: dict[int, p.PartitionProduceResponse] = {}
+        else:
+            answers = {data.index: data for topic in response.responses for data in topic.partition_responses}
+            unanswered = f"{node.host}:{node.port} has not answered for it"
+            failures = dict.fromkeys([number for number in sent if number not in answers], unanswered)
+        for number in failures:
+            sent[number].is_uncertain = True
+        for number in [number for number in sent if number in answers]:
+            refusal = self._take_partition(node, number, sent[number], answers[number])
+            if refusal is not None:
+                failures[number] = refusal
+        # Only when all of them are in their queues again: one that is raised ends the work.
+        for number in failures:
+            self._queues[number].appendleft(sent[number])
+        for number, failure in failures.items():
+            self._note_failure(number, sent[number], failure)
 
-    def _take_partition(self, node: Node, number: int, batch: _Batch, data: p.PartitionProduceResponse) -> None:
+    def _take_partition(
+        self, node: Node, number: int, batch: _Batch, data: p.PartitionProduceResponse
+    ) -> ApiError | None:
+        """The error after which the batch may be sent again."""
         if data.error_code in (NONE, DuplicateSequenceNumber.code):
             self._not_before_ms.pop(number, None)
             self._pending_bytes -= batch.size
             count = len(batch.records)
             self._sequences[number] = (self._sequences.get(number, 0) + count) & 0x7FFF_FFFF
             self._on_acknowledged(number, data.base_offset if data.error_code == NONE else -1, count)
-            return
+            return None
         kind = for_code(data.error_code)
         if issubclass(kind, _REFUSALS):
             self._split(number, batch, kind, data)
-            return
+            return None
         tp = TopicPartition(self._leaders.topic, number)
         error = kind(f"{tp} of {node.host}:{node.port}: {kind.__name__}: {data.error_message or explanation(kind)}")
         batch.is_uncertain |= isinstance(error, _UNCERTAIN)
-        self._queues[number].appendleft(batch)
-        self._note_failure(number, batch, error)
+        return error
 
     def _split(self, number: int, batch: _Batch, kind: type[ApiError], data: p.PartitionProduceResponse) -> None:
         """Nothing of the batch was appended: find the record that is to blame, and send the others again."""

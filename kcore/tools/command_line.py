@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any, NoReturn
 
-from kcore.common.text import bytes_text, nearest, printable
+from kcore.common.text import bytes_text, nearest, plain_error, printable
 
 #: Exit statuses: fine; damage or a difference found; usage or environment.
 OK, DAMAGE, USAGE = 0, 1, 2
@@ -52,6 +52,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: {message}\n`{self.prog} --help` says more\n")
+
+
+def with_notes(error: BaseException) -> str:
+    """What the error says, for people, and its notes."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return plain_error(error) + notes
 
 
 def _with_times_joined(words: list[str]) -> list[str]:

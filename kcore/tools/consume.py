@@ -14,6 +14,7 @@ from kcore.client.topic_leaders import TopicLeaders
 from kcore.common.text import printable
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import OffsetOutOfRange
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
@@ -156,6 +157,12 @@ def _spans(args: argparse.Namespace, client: GroupClient, numbers: Iterable[int]
         committed = client.committed_offsets(args.group) if args.group is not None else {}
         starts = {tp: committed[tp] for tp in tps if tp in committed}
         starts |= offsets_of(client, {tp: start for tp in tps if tp not in starts}, args.timeout, level)
+        for tp in committed.keys() & starts.keys():
+            if committed[tp] > ends[tp]:
+                raise OffsetOutOfRange(
+                    f"{tp}: the group {args.group} has committed offset {committed[tp]}, the log ends at {ends[tp]}.  "
+                    "Was the topic made again? `kcore groups reset` moves the offset"
+                )
     limits: dict[TopicPartition, int | None] = dict(ends)
     if args.follow:
         limits = dict.fromkeys(tps, None if args.until is None else args.until.offset)

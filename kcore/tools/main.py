@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from kcore.common.progress import clear_screen
-from kcore.common.text import nearest, plain_error
+from kcore.common.text import nearest
 from kcore.errors import KafkaError
-from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, note_variable
+from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, note_variable, with_notes
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
 #: of its own has subcommands, with the functions in the place of a module.
@@ -142,8 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("kcore: not enough memory", file=sys.stderr)
         return USAGE
     except (OSError, KafkaError, ImportError, UsageError) as error:
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        print(f"kcore: {plain_error(error)}{notes}", file=sys.stderr)
+        print(f"kcore: {with_notes(error)}", file=sys.stderr)
         return USAGE
 
 

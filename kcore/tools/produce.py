@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from kcore.client.topic_leaders import TopicLeaders
 from kcore.client.topic_producer import Record, TopicProducer
 from kcore.common.random_source import SYSTEM_RANDOM
-from kcore.common.text import counted, plain_error, printable, some_of
+from kcore.common.text import counted, printable, some_of
 from kcore.common.time import SYSTEM_TIME
 from kcore.errors import ApiError, KafkaError
 from kcore.record.compression import CODECS
@@ -28,6 +28,7 @@ from kcore.tools.command_line import (
     default_bootstrap,
     note_variable,
     protocol_string,
+    with_notes,
 )
 from kcore.tools.record_input import InputError, InputRecord, json_record, line_reader, lines_of
 from kcore.tools.stop_signals import stop_on_signal
@@ -141,9 +142,9 @@ class _Production:
                 while self._producer.pending_bytes and not self._stop.is_set():
                     self._producer.poll(_IDLE_MS)
                 self._producer.finish_requests()
-        except (OSError, KafkaError) as error:
+        except (OSError, KafkaError, UsageError) as error:
             note_variable(self._args, error)
-            self._say(plain_error(error))
+            self._say(with_notes(error))
             self._summarize(is_whole=False)
             return USAGE
         is_whole = not self._stop.is_set()
@@ -246,6 +247,7 @@ class _PartitionChooser:
         self._leaders = leaders
         self._count = len(leaders.partitions)
         self._sticky = SYSTEM_RANDOM.randrange(self._count)
+        self.on_full_batch()
 
     def partition(self, read: InputRecord) -> int:
         """Raises InputError."""
@@ -272,8 +274,10 @@ def _separator(text: str | None) -> bytes | None:
 
 @contextmanager
 def _descriptor(path: str | None) -> Iterator[int]:
-    """Of a file, or of stdin for None and "-".  Raises OSError."""
+    """Of a file, or of stdin for None and "-".  Raises OSError, UsageError."""
     if path is None or path == "-":
+        if sys.stdin is None:
+            raise UsageError("stdin is closed: there is nothing to read")
         yield sys.stdin.fileno()
         return
     with open(path, "rb", buffering=0) as file:

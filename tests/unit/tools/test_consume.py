@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import kcore
+from kcore.common.topic_partition import TopicPartition
 from kcore.testing.kafka_fixture import KafkaFixture
 from kcore.tools.cluster_command import group_client
 from kcore.tools.main import main
@@ -184,6 +185,15 @@ def test_a_group_with_members_is_not_committed_for(broker, capfdbinary):
             status = main(["consume", "orders", "--group", "busy", "--bootstrap", cluster.bootstrap_servers])
     assert status == 2
     assert b"kcore: busy: offset 1 of orders-0 is not committed: UnknownMemberId" in capfdbinary.readouterr().err
+
+
+def test_an_offset_of_a_group_that_is_after_the_end_of_the_log_is_no_silent_end(broker, consume, refused):
+    broker.create_topic("anew")
+    for _ in range(3):
+        broker.produce("anew", "v")
+    with group_client(argparse.Namespace(bootstrap=broker.bootstrap_servers, timeout=30)) as client:
+        assert client.commit_offsets("g", {TopicPartition("anew", 0): 4}) == {TopicPartition("anew", 0): None}
+    assert "anew-0: the group g has committed offset 4, the log ends at 3" in refused("--group", "g", topic="anew")
 
 
 def test_it_ends_though_records_come_all_the_time(broker, consume):

@@ -329,6 +329,36 @@ def test_what_does_not_pass_ends_it_with_the_lines_that_are_left(broker, kafka, 
     assert errors[2:] == ["kcore: line 1 is the first that is not acknowledged; later ones may be written"]
 
 
+def test_the_first_line_that_is_left_is_named_also_where_another_partition_fails_first(broker, kafka):
+    broker.create_topic("two", 2)
+    process = producing(broker, "two", "--json")
+    try:
+        process.stdin.write(lines({"value": "a", "partition": 1}))
+        wait_until(lambda: broker.log("two", 1).high_watermark == 1)
+        with kafka.fault("Produce", topic="two", error="TOPIC_AUTHORIZATION_FAILED"):
+            process.stdin.write(lines({"value": "b", "partition": 0}, {"value": "c", "partition": 1}))
+            assert process.wait(60) == 2
+        err = process.stderr.read().decode().splitlines()
+    finally:
+        process.kill()
+        process.communicate()
+    assert err[-1] == "kcore: line 2 is the first that is not acknowledged; later ones may be written"
+
+
+def test_the_variable_that_names_the_broker_is_named_too(broker, kafka, produce, topic, monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("KCORE_BOOTSTRAP", broker.bootstrap_servers)
+    (tmp_path / "lines").write_bytes(b"a\n")
+    with kafka.fault("Produce", topic=topic, silent=True):
+        assert main(["produce", topic, str(tmp_path / "lines"), "--timeout", "1"]) == 2
+    assert capfd.readouterr().err.splitlines()[0].endswith(" (the address comes from KCORE_BOOTSTRAP)")
+
+
+def test_a_closed_stdin_is_named(broker, topic):
+    command = f"{sys.executable} -m kcore produce {topic} --bootstrap {broker.bootstrap_servers} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60)
+    assert done.returncode == 2 and done.stderr.startswith(b"kcore: stdin is closed: there is nothing to read\n")
+
+
 def test_after_the_time_out_the_broker_is_named(broker, kafka, produce, topic):
     with kafka.fault("Produce", topic=topic, silent=True):
         status, errors = produce(b"a\n", "--timeout", "1", topic=topic)
