@@ -18,7 +18,7 @@ from kcore.errors import OffsetOutOfRange
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
-from kcore.tools.cluster_command import add_timeout, existing_partition, group_client, print_silence
+from kcore.tools.cluster_command import add_timeout, existing_partition, group_client
 from kcore.tools.command_line import (
     INTERRUPTED,
     OK,
@@ -110,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
     if args.follow and args.until is not None and args.until.offset is None:
         raise UsageError("--follow goes on for ever: --until can only be an offset with it")
     printer = _Printer(args)
-    with group_client(args) as client:
+    with group_client(args) as (client, errors):
         leaders = TopicLeaders(
             client,
             args.topic,
             client_id=_CLIENT_ID,
             request_timeout_ms=min(_REQUEST_MS, args.timeout * 1000),
-            on_silence=print_silence,
+            on_silence=errors,
         )
         try:
             numbers = _partitions(args, leaders)

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0; 1 if some partitions cannot be moved; 2 if some were not.  Raises OSError, KafkaError, UsageError."""
-    with group_client(args) as client:
+    with group_client(args) as (client, _):
         group = _described(client, args)
         moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
         if args.apply and group is not None and group.members:

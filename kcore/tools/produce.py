@@ -17,7 +17,7 @@ from kcore.common.time import SYSTEM_TIME
 from kcore.errors import ApiError, KafkaError
 from kcore.record.compression import CODECS
 from kcore.record.partitioner import partition_for_key
-from kcore.tools.cluster_command import add_timeout, existing_partition, group_client, print_silence
+from kcore.tools.cluster_command import add_timeout, existing_partition, group_client
 from kcore.tools.command_line import (
     DAMAGE,
     INTERRUPTED,
@@ -94,13 +94,13 @@ def run(args: argparse.Namespace) -> int:
     acknowledged."""
     if args.key_separator is not None and (args.format == "json" or not args.key_separator):
         raise UsageError("--key-separator is a text that separates keys and values in lines")
-    with group_client(args) as client:
+    with group_client(args) as (client, errors):
         leaders = TopicLeaders(
             client,
             args.topic,
             client_id=_CLIENT_ID,
             request_timeout_ms=min(_REQUEST_MS, args.timeout * 1000),
-            on_silence=print_silence,
+            on_silence=errors,
         )
         try:
             existing = leaders.wait_for_partitions(args.timeout * 1000)
