@@ -6,25 +6,24 @@ Without it nothing says any more that they were there: the repair lowers the che
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from kcore.errors import CorruptFile
 from kcore.log.lost_records import read_mark
 
-if TYPE_CHECKING:
-    from kcore.inspect.repair_plan import Loss
-
 REASON = "records go that consumers could read: a broker of a cluster does not lead while another replica has them"
 
 
-def first_lost_offset(directory: str, losses: Iterable[Loss], log_start_offset: int) -> int | None:
+def first_lost_offset(directory: str, losses: Iterable[tuple[int, int | None]], log_start_offset: int) -> int | None:
     """What the new mark names.  None if no offset goes that is not below the log start, or if the mark that is there
-    names none above."""
-    lost = [
-        max(loss.first_offset, log_start_offset)
-        for loss in losses
-        if loss.last_offset is None or loss.last_offset >= max(loss.first_offset, log_start_offset)
-    ]
+    names none above.
+
+    losses: the first offset and the last one of each stretch that goes; None: the last is not known.
+    """
+    lost = []
+    for first, last in losses:
+        first_readable = max(first, log_start_offset)
+        if last is None or last >= first_readable:
+            lost.append(first_readable)
     if not lost:
         return None
     try:

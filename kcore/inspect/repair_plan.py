@@ -584,7 +584,8 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> No
 
 def _plan_mark(plan: Plan, partition: PartitionFiles) -> None:
     """First of the actions: it is on the disk before anything is cut."""
-    first_offset = lost_mark.first_lost_offset(plan.directory, plan.losses, partition.log_start_offset)
+    losses = [(loss.first_offset, loss.last_offset) for loss in plan.losses]
+    first_offset = lost_mark.first_lost_offset(plan.directory, losses, partition.log_start_offset)
     if first_offset is not None:
         path = os.path.join(plan.directory, LOST_RECORDS_FILE)
         what: What = "rewrite" if os.path.lexists(path) else "create"
