@@ -50,7 +50,7 @@ def reset(cluster, capsys):
 
 def committed(cluster, group):
     arguments = type("Arguments", (), {"bootstrap": cluster.bootstrap_servers, "timeout": 30})
-    with group_client(arguments) as client:
+    with group_client(arguments) as (client, _):
         return {str(tp): offset for tp, offset in client.committed_offsets(group).items()}
 
 

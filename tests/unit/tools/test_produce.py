@@ -474,7 +474,7 @@ def test_answers_of_a_cluster_that_are_lost_double_no_record():
 def test_a_record_that_no_request_can_carry_is_refused_without_one(broker):
     refused = []
     arguments = type("Arguments", (), {"bootstrap": broker.bootstrap_servers, "timeout": 30})
-    with group_client(arguments) as client:
+    with group_client(arguments) as (client, _):
         leaders = TopicLeaders(client, "orders", client_id="test", request_timeout_ms=10_000, on_silence=print_silence)
         try:
             producer = TopicProducer(
