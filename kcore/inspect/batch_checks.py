@@ -299,13 +299,80 @@ def _certain_epochs(
     beside_another[:-1] |= same[1:]
     same &= ~beside_another
     neighbour_differs = np.concatenate([[False], differs[:-1]]) | np.concatenate([differs[1:], [False]])
+    same &= ~neighbour_differs
     out_of_order = (epochs < before) | (epochs > after)
     if partition.clean and partition.epochs:
         # A clean stop leaves the checkpoint complete.
         out_of_order |= epochs > partition.epochs[-1].epoch
     by_file = candidates & differs & ~neighbour_differs & out_of_order & (before <= in_file) & (in_file <= after)
     right = np.where(by_file, in_file, np.where(same, before, epochs))
+    for start, stop in _runs(candidates & differs & ~by_file & ~same):
+        if _is_wrong_by_file(partition, epochs, in_file, adjacent, start, stop, epochs_beside):
+            right[start:stop], by_file[start:stop] = in_file[start:stop], True
+    if not partition.epochs:
+        for start in (np.flatnonzero(epochs[1:] != epochs[:-1]) + 1).tolist():
+            _correct_between(epochs, candidates, adjacent, start, right)
     return right, by_file
+
+
+def _runs(mask: np.ndarray) -> list[tuple[int, int]]:
+    """(start, stop) of each run of True."""
+    import numpy as np
+
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _is_wrong_by_file(
+    partition: PartitionFiles,
+    epochs: np.ndarray,
+    in_file: np.ndarray,
+    adjacent: np.ndarray,
+    start: int,
+    stop: int,
+    epochs_beside: tuple[int, int],
+) -> bool:
+    """Whether leader-epoch-checkpoint is right about a few neighbouring batches.  It is where a batch beside them has
+    the epoch that it has for all of them, and theirs would have to be in it, or are out of order."""
+    if stop - start > _LONGEST_RUN or not adjacent[start : stop + 1].all():
+        return False
+    import numpy as np
+
+    right = int(in_file[start])
+    before = int(epochs[start - 1]) if start else epochs_beside[0]
+    after = int(epochs[stop]) if stop < len(epochs) else epochs_beside[1]
+    if right not in (before, after) or (in_file[start:stop] != right).any():
+        return False
+    if before > right or 0 <= after < right:
+        return False
+    wrong = epochs[start:stop]
+    disproved = (wrong < before) | ((wrong > after) & (after >= 0))
+    if partition.clean:
+        # A clean stop leaves the checkpoint complete.
+        disproved |= ~np.isin(wrong, [entry.epoch for entry in partition.epochs or ()])
+    return bool(disproved.all())
+
+
+def _correct_between(
+    epochs: np.ndarray, candidates: np.ndarray, adjacent: np.ndarray, start: int, right: np.ndarray
+) -> None:
+    """Without leader-epoch-checkpoint: give the few batches from `start` on the epoch that more batches before them and
+    more batches after them have."""
+    epoch = epochs[start - 1]
+    for count in range(2, _LONGEST_RUN + 1):
+        first, end = start - count - 1, start + 2 * count + 1
+        if first < 0 or end > len(epochs):
+            return
+        beside = [*range(first, start), *range(start + count, end)]
+        if (
+            epoch >= 0
+            and adjacent[first + 1 : end].all()
+            and (epochs[beside] == epoch).all()
+            and (epochs[start : start + count] != epoch).all()
+            and candidates[start : start + count].all()
+        ):
+            right[start : start + count] = epoch
+            return
 
 
 def _other_epochs(

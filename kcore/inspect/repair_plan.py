@@ -576,7 +576,12 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> No
         reason = f"the log ends at {end_offset}"
         problems = [problem for problem in contradictions if not problem.warning]
     if problems:
+        listed = partition.epochs
         entries, reason = epochs_of(part.after.batches for part in parts), problems[0].text
+        if partition.clean and listed and len(entries) > len(listed) and entries[: len(listed)] == listed:
+            # A clean stop leaves all epochs in the file, so it contradicts the new ones: nothing is certain.
+            plan.beyond_repair += problems
+            return
     if entries is not None and entries != partition.epochs and (entries or partition.epochs or problems):
         content = _checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
         plan.actions.append(Action("rewrite", path, reason, content=content))
