@@ -99,17 +99,10 @@ class BatchFinder:
 
     def passed(self, records: MemoryRecords) -> None:
         """The reader found these."""
-        import numpy as np
-
-        from kcore.record.layout import BATCH_DTYPE
-
-        rows = np.frombuffer(memoryview(records.batches), BATCH_DTYPE)
-        first, last = rows["base_offset"], rows["last_offset"]
-        if not self._has_gaps:
-            follows = first[1:] == last[:-1] + 1
-            self._has_gaps = not follows.all() or bool(((rows["count"] >= 0) & (rows["count"] <= last - first)).any())
-        self._has_messages = self._has_messages or bool((rows["magic"] < 2).any())
-        self._next_offset, self._next_is_exact = int(last[-1]) + 1, True
+        batches = records.batches
+        self._has_gaps = self._has_gaps or batches.has_gaps
+        self._has_messages = self._has_messages or batches.has_messages
+        self._next_offset, self._next_is_exact = records.last_offset + 1, True
 
     def damaged(self, last_offset: int | None) -> None:
         """The reader found a batch that is not valid, and where it ends.  last_offset: None if it is unknown."""

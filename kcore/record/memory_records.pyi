@@ -16,6 +16,10 @@ class BatchTable(Sequence[RecordBatch]):
     def __len__(self) -> int: ...
     def __getitem__(self, index): ...  # type: ignore[no-untyped-def]
     def __iter__(self) -> Iterator[RecordBatch]: ...
+    @property
+    def has_gaps(self) -> bool: ...  # whether an offset from the first batch to the last has no record
+    @property
+    def has_messages(self) -> bool: ...  # whether there is one of magic 0 or 1
     def to_numpy(self) -> np.ndarray: ...  # structured array, dtype kcore.record.layout.BATCH_DTYPE; a copy
 
 class MemoryRecords:

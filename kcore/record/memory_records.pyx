@@ -70,6 +70,29 @@ cdef class BatchTable:
         for i in range(self.count):
             yield self.batch(i)
 
+    @property
+    def has_gaps(self):
+        """Whether an offset from the first batch to the last has no record.  A message of magic 0 or 1 may have more
+        inside it, so its own offsets are not looked at."""
+        cdef Py_ssize_t i
+        cdef const kc_batch *row
+        for i in range(self.count):
+            row = self.rows + i
+            if 0 <= row.count <= row.last_offset - row.base_offset:
+                return True
+            if i and row.base_offset != (row - 1).last_offset + 1:
+                return True
+        return False
+
+    @property
+    def has_messages(self):
+        """Whether there is one of magic 0 or 1."""
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.rows[i].magic < 2:
+                return True
+        return False
+
     def to_numpy(self):
         """A copy as a structured array of dtype kcore.record.layout.BATCH_DTYPE."""
         import numpy as np

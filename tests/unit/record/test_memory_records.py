@@ -56,6 +56,23 @@ def test_batches_and_records_are_those_of_the_model(seed):
     assert [as_model(r) for r in got.records()] == [r for batch in want for r in batch.records]
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_table_has_gaps_where_an_offset_has_no_record(seed):
+    rng = random.Random(seed)
+    data, models = encoded(rng, rng.randint(1, 3), gaps=rng.random() < 0.3)
+    table, models = MemoryRecords(data).batches, model.decode_batches(data)
+    legacy = [batch for batch in models if batch.magic < 2]
+    offsets = [offset for batch in models for offset in _offsets(batch)]
+    assert table.has_gaps == (offsets != list(range(models[0].base_offset, models[-1].last_offset + 1))), f"seed={seed}"
+    assert table.has_messages == bool(legacy)
+
+
+def _offsets(batch):
+    if batch.magic < 2:
+        return range(batch.base_offset, batch.last_offset + 1)
+    return [record.offset for record in batch.records]
+
+
 def test_an_empty_buffer_holds_nothing():
     for records in (MemoryRecords(b""), EMPTY):
         assert not records
@@ -63,6 +80,7 @@ def test_an_empty_buffer_holds_nothing():
         assert (records.first_offset, records.last_offset) == (-1, -1)
         assert list(records.records()) == []
         assert len(records.batches.to_numpy()) == 0
+        assert not records.batches.has_gaps and not records.batches.has_messages
 
 
 @pytest.mark.parametrize("seed", range(3))
