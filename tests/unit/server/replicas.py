@@ -56,6 +56,8 @@ class Replicas:
             store=MemoryStore(self.tree),
             broker_id=broker_id,
             offsets_topic_num_partitions=1,
+            # The records of batch() are old: they would be deleted once the broker has run for 30 s.
+            log_retention_ms=-1,
             **self.config,
         )
         broker.start()

@@ -55,7 +55,8 @@ UNKNOWN_ID = UUID(int=77)
 
 @pytest.fixture(scope="module")
 def broker():
-    with kcore.Broker(offsets_topic_num_partitions=2) as broker:
+    # The records of batch() are old: retention would delete them once the broker has run for 30 s.
+    with kcore.Broker(offsets_topic_num_partitions=2, log_initial_task_delay_ms=3_600_000) as broker:
         broker.create_topic("t", partitions=2, message_timestamp_type="CreateTime")
         with Client(broker) as client:
             client.ask(produce_request(broker, "t", 0, batch(b"a", b"b", b"c")), 9)

@@ -25,7 +25,8 @@ def cluster():
     settings = {"log_segment_delete_delay_ms": 100, "replica_fetch_max_bytes": 1000}
     # Leaders move when a test says so.
     settings |= {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": LONG_MS}
-    settings |= {"replica_lag_time_max_ms": 10_000}
+    # The records of batch() are old: retention would delete them once the brokers have run for 30 s.
+    settings |= {"replica_lag_time_max_ms": 10_000, "log_retention_ms": -1}
     with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
         yield cluster
 
@@ -97,6 +98,7 @@ class Producer(threading.Thread):
                             break
                         self.acked.append((answer.base_offset, value))
                         number += 1
+                        self.stopping.wait(0.001)  # a new replica, which fetches little at a time, is to catch up
             except (OSError, EOFError, KeyError):
                 pass
             except BaseException as error:

@@ -29,6 +29,8 @@ class Brokers:
             "offsets_topic_num_partitions": 1,
             "zookeeper.session.timeout.ms": 4000,
             "controlled.shutdown.retry.backoff.ms": 200,
+            # The records of batch() are old: they would be deleted once the brokers have run for 30 s.
+            "log.retention.ms": -1,
         }
         self.brokers = {
             number: stack.enter_context(kcore.Broker(store=store, broker_id=number, **settings))

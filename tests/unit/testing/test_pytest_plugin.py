@@ -161,7 +161,9 @@ def test_a_cluster_has_the_brokers_topics_and_settings_of_the_marker(pytester):
     pytester.makepyfile("""
         import pytest
 
-        @pytest.mark.kafka({"orders": 3}, brokers=2, config={"num.partitions": 5})
+        @pytest.mark.kafka(
+            {"orders": 3}, brokers=2, config={"num.partitions": 5, "zookeeper.session.timeout.ms": 60000}
+        )
         def test_orders(kafka_cluster):
             cluster = kafka_cluster.cluster
             assert sorted(cluster.brokers) == [0, 1]
