@@ -100,7 +100,9 @@ def test_a_cluster_over_zookeeper_takes_over_from_a_controller_that_was_killed(z
 
 def test_produce_and_fetch_do_not_notice_that_the_store_is_away(own_server):
     address = f"{own_server.address}/away"
-    with kcore.Cluster(3, store=address, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+    # The records are old: they would be deleted once the brokers have run for 30 s.
+    settings = {"zookeeper_session_timeout_ms": LONG_MS, "log_retention_ms": -1}
+    with kcore.Cluster(3, store=address, **settings) as cluster:
         cluster.create_topic("t")
         wait_for_store(lambda: produce(cluster, "t", b"0"))
         wait_for_store(lambda: cluster.isr("t") == [0, 1, 2])

@@ -218,7 +218,8 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     # An authorizer that reads its ACLs from the store, and lets the test do everything.
     acls = {"authorizer.class.name": "kcore.StoredAclAuthorizer", "super.users": "User:ANONYMOUS"}
     sizes = {"log.segment.bytes": 100_000, "offsets.topic.num.partitions": 2}
-    with kcore.Broker(tmp_path, **sizes, **acls, **settings) as broker:
+    # The records of batch() are old: they would be deleted once the broker has run for 30 s.
+    with kcore.Broker(tmp_path, log_retention_ms=-1, **sizes, **acls, **settings) as broker:
         broker.create_topic("t")
         broker.create_topic("synced", flush_messages=1)
         broker.restart()
