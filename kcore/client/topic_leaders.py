@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 from uuid import UUID
 
 from kcore.client.admin_client import NEWEST, Address, AdminClient, Node, PartitionDescription, Silence
+from kcore.common.executors import ExecutorFactory, thread_pool
 from kcore.common.text import nearest
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import ApiError, InvalidTopicException, LeaderNotAvailable, UnknownTopicOrPartition
@@ -54,6 +55,7 @@ class TopicLeaders:
         request_timeout_ms: int,
         on_silence: Callable[[Address, Silence], None],
         time: Time = SYSTEM_TIME,
+        make_executor: ExecutorFactory = thread_pool,
     ) -> None:
         """Raises UnknownTopicOrPartition with the nearest name that there is, and as AdminClient.describe_cluster()."""
         self.topic = topic
@@ -66,7 +68,7 @@ class TopicLeaders:
         self._topic_id: UUID | None = None
         self._brokers: Mapping[int, Node] = {}
         self._senders: dict[Address, _BrokerClient] = {}
-        self._executor = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="kcore-leader")
+        self._executor = make_executor(_MOST_THREADS, "kcore-leader")
         self._missing_since_ms: float | None = None
         try:
             self._describe()

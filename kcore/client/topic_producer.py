@@ -70,7 +70,9 @@ class Record(NamedTuple):
     def size(self) -> int:
         """About as many bytes as it takes in a batch."""
         size = _RECORD_OVERHEAD + len(self.key or b"") + len(self.value or b"")
-        return size + sum(len(name) + len(value or b"") for name, value in self.headers)
+        if self.headers:
+            size += sum([len(name) + len(value or b"") for name, value in self.headers])
+        return size
 
 
 class _Batch:
@@ -80,14 +82,10 @@ class _Batch:
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
-        self.size = sum(record.size for record in records)
+        self.size = sum([record.size for record in records])
         self.encoded: bytearray | None = None
         self.sent_ms: float | None = None
         self.is_uncertain = False
-
-    def add(self, record: Record) -> None:
-        self.records.append(record)
-        self.size += record.size
 
 
 class TopicProducer:
@@ -156,9 +154,9 @@ class TopicProducer:
         self._pending_bytes += size
         batch = self._open.get(partition)
         if batch is None:
-            batch = self._open[partition] = _Batch([record])
-        else:
-            batch.add(record)
+            batch = self._open[partition] = _Batch([])
+        batch.records.append(record)
+        batch.size += size
         if batch.size < self._batch_bytes:
             return False
         self._close_batch(partition)

@@ -64,6 +64,8 @@ class Errors:
         self._timers: list[threading.Timer] = []
 
     def __call__(self, address: Address, silence: Silence) -> None:
+        if address in self._named:
+            return
         self._held[address] = silence
         if not silence.stands_still:
             self._name(address)

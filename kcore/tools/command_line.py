@@ -40,8 +40,9 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and not any(option.startswith(name) for option in options):
                 self.error(f"no option {name}{nearest(name, options)}")
         words = _with_times_joined(words)
-        if any(action.nargs == "?" and not action.option_strings for action in self._actions):
-            # Else a word before the first option would be taken for the second argument.
+        arguments = [action.nargs for action in self._actions if not action.option_strings]
+        if len(arguments) > 1 and {"?", "*"} & set(arguments):
+            # Else what stands before the first option would be taken for all arguments that there are.
             return super().parse_intermixed_args(words, namespace)
         return super().parse_args(words, namespace)
 

@@ -253,7 +253,7 @@ class _Printer:
 
     def _write(self, text: bytes) -> None:
         left = memoryview(text)
-        while left:  # an unbuffered stdout takes what fits into a pipe
+        while left:  # an unbuffered stdout may take a part of it, for one when its reader goes
             left = left[self._out.write(left) :]
 
     def _chosen(self, columns: RecordColumns) -> Any:

@@ -16,11 +16,12 @@ _CHUNK_BYTES = 1 << 20
 _IDLE_S = 0.2
 #: Of what a record of `kcore consume --json` or `kcore dump --json` has.
 _USED = ("key", "value", "headers", "timestamp", "partition")
-_PASSED_OVER = ("topic", "offset", "timestamp_type", "type", "file", "key_size", "value_size", "sequence")
+_KNOWN = frozenset([*_USED, "topic", "offset", "timestamp_type", "type", "file", "key_size", "value_size", "sequence"])
 _LARGEST_TIMESTAMP = (1 << 63) - 2
 #: Types of what `kcore dump --json` prints besides records.
 _NO_RECORDS = ("file", "batch", "entry")
-_CONTROL_FIELDS = ("end_txn_marker", "control_type")
+#: Of a record in a control batch.
+_CONTROL_FIELDS = frozenset({"end_txn_marker", "control_type"})
 
 
 class InputError(ValueError):
@@ -106,13 +107,16 @@ def json_record(line: bytes) -> InputRecord | None:
         raise InputError(f"no JSON: {error}") from None
     if not isinstance(event, dict):
         raise InputError(f"{_kind(event)}, expected an object with key and value")
-    if event.get("type") in _NO_RECORDS or any(field in event for field in _CONTROL_FIELDS):
-        return None
-    if event.get("type", "record") != "record":
-        raise InputError(f"of type {event['type']!r}, expected a record")
-    for field in event:
-        if field not in _USED and field not in _PASSED_OVER:
-            raise InputError(f"a record has no {field!r}{nearest(field, _USED)}")
+    kind = event.get("type", "record")
+    if kind != "record":
+        if kind in _NO_RECORDS:
+            return None
+        raise InputError(f"of type {kind!r}, expected a record")
+    if unknown := event.keys() - _KNOWN:
+        if unknown & _CONTROL_FIELDS:
+            return None
+        field = min(unknown)
+        raise InputError(f"a record has no {field!r}{nearest(field, _USED)}")
     if "value" not in event:
         raise InputError("no value: give null for a tombstone")
     return InputRecord(

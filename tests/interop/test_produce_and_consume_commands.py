@@ -17,7 +17,7 @@ DEADLINE_S = 60
 
 @pytest.fixture(scope="module")
 def broker():
-    with kcore.Broker() as broker:
+    with kcore.Broker(log_retention_ms=-1) as broker:
         yield broker
 
 

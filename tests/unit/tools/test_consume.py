@@ -34,7 +34,8 @@ ODD_RECORDS = [
 
 @pytest.fixture(scope="module")
 def broker():
-    with kcore.Broker(offsets_topic_num_partitions=1) as broker:
+    # The timestamps are old: retention would delete the records after 30 s.
+    with kcore.Broker(offsets_topic_num_partitions=1, log_retention_ms=-1) as broker:
         broker.create_topic("orders", 3)
         for number in range(9):
             headers = {"origin": b"shop", "n": b"%d" % number} if number % 2 else {"flag": None}
@@ -127,7 +128,7 @@ def test_only_records_with_a_key_and_with_headers(consume):
 
 
 def test_json_has_the_fields_that_dump_has(tmp_path, capfdbinary):
-    with kcore.Broker(tmp_path) as broker:
+    with kcore.Broker(tmp_path, log_retention_ms=-1) as broker:
         broker.create_topic("odd")
         for number, (key, value, headers) in enumerate(ODD_RECORDS):
             broker.produce("odd", value, key, headers, T0 + number)
@@ -292,6 +293,18 @@ def assert_read_as_the_broker_reads_it(broker, topic, isolation, capfdbinary):
     return len(expected)
 
 
+def test_an_unbuffered_stdout_gets_all_of_it(broker):
+    broker.create_topic("wide")
+    for _ in range(20):
+        broker.produce("wide", b"x" * 100_000)
+    done = subprocess.run(
+        [sys.executable, "-u", "-m", "kcore", "consume", "wide", "--bootstrap", broker.bootstrap_servers],
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, (b"x" * 100_000 + b"\n") * 20, b"")
+
+
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_all_codecs_and_transactions_are_read_as_the_broker_itself_reads_them(isolation, tmp_path, capfdbinary):
     shutil.copytree(golden_data.data_dir(), tmp_path, dirs_exist_ok=True)
@@ -309,7 +322,7 @@ def test_messages_of_magic_0_and_1_are_read_as_the_broker_itself_reads_them(tmp_
     for path in files:
         (tmp_path / f"{path.stem}-0").mkdir()
         shutil.copy(path, tmp_path / f"{path.stem}-0" / LOG)
-    with kcore.Broker(tmp_path) as broker:
+    with kcore.Broker(tmp_path, log_retention_ms=-1) as broker:
         for path in files:
             assert assert_read_as_the_broker_reads_it(broker, path.stem, "read_uncommitted", capfdbinary)
 

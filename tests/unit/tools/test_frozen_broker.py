@@ -109,7 +109,7 @@ def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers):
 
 
 def test_what_waits_for_a_leader_that_stands_still_names_it_at_once_and_ends_after_the_time_out(brokers, tmp_path):
-    to_the_broker = ["--bootstrap", address(brokers, 1), "--timeout", "6"]
+    to_the_broker = ["--bootstrap", brokers.bootstrap_servers, "--timeout", "6"]
     lines = tmp_path / "lines"
     lines.write_text("{}\n")
     for done in kcore_all(
@@ -120,6 +120,7 @@ def test_what_waits_for_a_leader_that_stands_still_names_it_at_once_and_ends_aft
         (why,) = [line for line in done.stderr.splitlines() if line.startswith("kcore: __consumer_offsets-0: ")]
         assert address(brokers, FROZEN) in why or f"broker {FROZEN}" in why, done
         assert stands_still(brokers) in done.stderr, done
+        assert done.stderr.count(" does not answer: ") == 1, done
 
 
 def test_a_broker_whose_groups_cannot_be_had_is_named_once_with_the_reason(brokers):
@@ -169,6 +170,7 @@ def test_a_broker_that_stands_still_is_named_when_it_is_asked_about_itself(broke
         process = f"process {brokers.running[FROZEN].pid}"
         assert done.stderr.startswith(f"kcore: {data_dir}: its broker ({process}) does not"), done
         assert stands_still(brokers) in done.stderr, done
+        assert done.stderr.count(" does not answer: ") == 1, done
 
 
 def test_a_running_broker_is_explained_and_measured_by_its_address(brokers):

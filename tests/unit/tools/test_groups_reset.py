@@ -17,7 +17,8 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+    # The timestamps are old: retention would delete the records after 30 s.
+    with kcore.Cluster(1, offsets_topic_num_partitions=1, log_retention_ms=-1) as cluster:
         for topic in ("orders", "clicks"):
             cluster.create_topic(topic, partitions=2)
             for number in range(10):

@@ -118,6 +118,8 @@ def test_several_files_are_read_one_after_the_other(broker, topic, tmp_path, cap
     assert main(["produce", topic, *words]) == 0
     assert [value for _, _, value, _ in records(broker, topic)] == [b"1", b"2", b"3"]
     summary = capfd.readouterr().err
+    assert main(["produce", topic, "-q", str(tmp_path / "a"), "--partition", "0", str(tmp_path / "b"), *words[2:]]) == 0
+    assert [value for _, _, value, _ in records(broker, topic)] == [b"1", b"2", b"3"] * 2
     assert summary.startswith("kcore: 3 records acknowledged in ") and summary.endswith(
         f": {topic}-0 3 (offsets 0 to 2)\n"
     )
@@ -129,7 +131,7 @@ ODD_HEADERS = [("", None), ("empty", b""), ("raw", b"\xfe"), ("raw", b"again"), 
 
 @pytest.mark.parametrize("command", ["consume", "dump"])
 def test_what_is_printed_as_json_is_taken_back(command, tmp_path, capfdbinary):
-    with kcore.Broker(tmp_path / "data") as broker:
+    with kcore.Broker(tmp_path / "data", log_retention_ms=-1) as broker:
         for topic in ("source", "copied"):
             broker.create_topic(topic, 2)
         for number, (key, value) in enumerate((key, value) for key in ODD for value in ODD):
