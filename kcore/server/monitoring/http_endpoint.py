@@ -7,8 +7,8 @@ use the broker; else 503, with the reason.  /metrics: what Prometheus reads, of 
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from kcore.common.optional_packages import missing_package
+from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.text import plain_error
 from kcore.server.monitoring.prometheus_text import CONTENT_TYPE
 
@@ -38,8 +39,9 @@ class Reports(NamedTuple):
     why_not_ready: Callable[[], str | None]
 
 
-class HttpEndpoint:
-    """It has bound its port when it is made; start() once, then shutdown() once.  Raises OSError."""
+class HttpEndpoint(ShutdownableThread):
+    """A thread that takes connections; it sleeps while there is none.  It has bound its port when it is made, which
+    raises OSError.  Lifetime: start(), then shutdown()."""
 
     def __init__(self, host: str, port: int, reports: Reports) -> None:
         self._process = CollectorRegistry()
@@ -47,21 +49,36 @@ class HttpEndpoint:
             collector(registry=self._process)
         self._reports = reports
         self._server = _Server(host, port, self._answer)
-        self._thread = threading.Thread(target=self._server.serve_forever, name=f"kcore-http-{self.port}", daemon=True)
+        self.port: int = self._server.server_address[1]
+        super().__init__(f"kcore-http-{self.port}")
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        for end in (self._server, self._wake_reader):
+            self._selector.register(end, selectors.EVENT_READ)
 
-    @property
-    def port(self) -> int:
-        port: int = self._server.server_address[1]
-        return port
+    def do_work(self) -> None:
+        self._selector.select()
+        if not self.is_running:
+            return
+        self._server.handle_request()
+        if self._server.accept_error is not None:
+            logger.warning("%s: %s", self.name, plain_error(self._server.accept_error))
+            self._server.accept_error = None
+            self.pause(100)  # no descriptor is left, perhaps
 
-    def start(self) -> None:
-        self._thread.start()
+    def wake_up(self) -> None:
+        try:
+            self._wake_writer.send(b"\0")
+        except OSError:
+            pass  # closed, so the thread has ended
 
     def shutdown(self) -> None:
         """Returns when no request is answered any more."""
-        self._server.shutdown()
-        self._thread.join()
+        super().shutdown()
         self._server.end()
+        self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
 
     def _answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         """The status, content type and body."""
@@ -80,12 +97,22 @@ class HttpEndpoint:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = False  # server_close() waits for them
+    timeout = 0  # of handle_request(), which is called for a connection that waits
 
     def __init__(self, host: str, port: int, answer: Callable[[str], tuple[HTTPStatus, str, bytes]]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.answer = answer
         self._connections: set[socket.socket] = set()
+        #: Why the last connection was not taken.
+        self.accept_error: OSError | None = None
         super().__init__((host, port), _Handler)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            self.accept_error = error
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._connections.add(request)

@@ -1,5 +1,6 @@
 """GET /metrics, /healthz and /readyz of a running broker."""
 
+import errno
 import socket
 import threading
 import urllib.error
@@ -141,6 +142,20 @@ def test_a_silent_client_is_left_after_a_time(monkeypatch, url):
         silent.settimeout(30)
         assert silent.recv(1) == b""
     wait_until(lambda: not [t for t in threading.enumerate() if "process_request_thread" in t.name])
+
+
+def test_where_no_descriptor_is_left_it_waits_and_answers_later(reports, monkeypatch, caplog):
+    accept, failures = http_endpoint.ThreadingHTTPServer.get_request, [OSError(errno.EMFILE, "Too many open files")]
+
+    def get_request(server):
+        if failures:
+            raise failures.pop()
+        return accept(server)
+
+    monkeypatch.setattr(http_endpoint.ThreadingHTTPServer, "get_request", get_request)
+    with ExitStack() as parts:
+        assert get(f"http://127.0.0.1:{serve_monitoring('127.0.0.1', 0, reports, parts)}", "/readyz")[0] == 200
+    assert "Too many open files" in caplog.text
 
 
 def test_a_report_that_fails_costs_that_request_only(caplog):
