@@ -5,23 +5,19 @@ Each leader has one request under way; while its answer is used, the next one is
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import NamedTuple
 
 from kcore.client.admin_client import Node, explanation
-from kcore.client.topic_leaders import TopicGone, TopicLeaders
-from kcore.common.text import plain_error
+from kcore.client.topic_leaders import BACKOFF_MS, TopicGone, TopicLeaders
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
-    ApiError,
     CorruptMessage,
     KafkaError,
     OffsetOutOfRange,
-    UnknownServerError,
     for_code,
 )
 from kcore.protocol.messages import fetch as f
@@ -30,11 +26,7 @@ from kcore.record.memory_records import MemoryRecords
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 #: From 13 on a request names topics by their ids.
 _NEWEST_BY_NAME = 12
-#: Before a partition is asked for again after an error.
-_BACKOFF_MS = 100
 _NO_END = (1 << 63) - 1
-#: Errors that pass, though clients of Kafka's do not try again after them.
-_PASSING = (UnknownServerError,)
 
 
 class Fetched(NamedTuple):
@@ -98,7 +90,6 @@ class TopicFetcher:
         #: Since when a partition fails, and why.
         self._failing: dict[int, tuple[float, Exception | str]] = {}
         self._not_before_ms: dict[int, float] = {}
-        self._refreshed_ms = 0.0
 
     @property
     def is_done(self) -> bool:
@@ -243,31 +234,16 @@ class TopicFetcher:
         now_ms = self._time.hi_res_clock_ms()
         since_ms, _ = self._failing.get(number, (now_ms, error))
         self._failing[number] = since_ms, error
-        self._not_before_ms[number] = now_ms + _BACKOFF_MS
-        if isinstance(error, ApiError) and not error.retriable and not isinstance(error, _PASSING):
-            raise error
-        if now_ms - since_ms < self._timeout_ms:
-            return
-        tp = TopicPartition(self._leaders.topic, number)
-        after = f"no records for {self._timeout_ms / 1000:g} s"
-        if isinstance(error, ApiError):
-            raise type(error)(f"{tp}: {after}: {error}")
-        raise TimeoutError(errno.ETIMEDOUT, f"{tp}: {after}: {error if isinstance(error, str) else plain_error(error)}")
+        self._not_before_ms[number] = now_ms + BACKOFF_MS
+        self._leaders.check_failure(number, error, now_ms - since_ms, self._timeout_ms, "no records")
 
     def _refresh(self) -> None:
         """Raises TopicGone."""
-        now_ms = self._time.hi_res_clock_ms()
-        if now_ms - self._refreshed_ms < _BACKOFF_MS:
-            return
-        self._refreshed_ms = now_ms
-        try:
-            self._leaders.refresh()
-        except TopicGone:
-            raise
-        except (OSError, ApiError) as error:
+        error = self._leaders.refresh_later()
+        if error is not None:
             # The partitions fail as well, and end the wait.
             for number in self._not_before_ms:
-                since_ms, _ = self._failing.get(number, (now_ms, error))
+                since_ms, _ = self._failing.get(number, (self._time.hi_res_clock_ms(), error))
                 self._failing[number] = since_ms, error
 
 

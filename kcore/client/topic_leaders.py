@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
@@ -9,9 +10,16 @@ from uuid import UUID
 
 from kcore.client.admin_client import NEWEST, Address, AdminClient, Node, PartitionDescription, Silence
 from kcore.common.executors import ExecutorFactory, thread_pool
-from kcore.common.text import nearest
+from kcore.common.text import nearest, plain_error
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import ApiError, InvalidTopicException, LeaderNotAvailable, UnknownTopicOrPartition
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    ApiError,
+    InvalidTopicException,
+    LeaderNotAvailable,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
 from kcore.protocol.schema import Message
 
 _M = TypeVar("_M", bound=Message)
@@ -19,7 +27,8 @@ _M = TypeVar("_M", bound=Message)
 #: So long a topic may be missing in the metadata before it counts as deleted: a broker that has just started does not
 #: know the topics yet.
 _MISSING_MS = 3000
-_BACKOFF_MS = 100
+#: Between two attempts.
+BACKOFF_MS = 100
 #: More than brokers have partitions of one topic in most clusters; a thread is started when it is needed.
 _MOST_THREADS = 64
 
@@ -70,6 +79,7 @@ class TopicLeaders:
         self._senders: dict[Address, _BrokerClient] = {}
         self._executor = make_executor(_MOST_THREADS, "kcore-leader")
         self._missing_since_ms: float | None = None
+        self._refreshed_ms = 0.0
         try:
             self._describe()
         except (UnknownTopicOrPartition, InvalidTopicException) as error:
@@ -96,6 +106,35 @@ class TopicLeaders:
                 raise TopicGone(f"the topic {self.topic} was deleted") from None
         else:
             self._missing_since_ms = None
+
+    def refresh_later(self) -> OSError | ApiError | None:
+        """refresh(), but not until 100 ms after the last one.  The error after which it may be tried again; raises
+        TopicGone."""
+        now_ms = self._time.hi_res_clock_ms()
+        if now_ms - self._refreshed_ms < BACKOFF_MS:
+            return None
+        self._refreshed_ms = now_ms
+        try:
+            self.refresh()
+        except TopicGone:
+            raise
+        except (OSError, ApiError) as error:
+            return error
+        return None
+
+    def check_failure(
+        self, number: int, error: Exception | str, lasted_ms: float, timeout_ms: float, what: str
+    ) -> None:
+        """A partition's request has failed: raise the error if it does not pass, or has lasted for the timeout, with
+        what has not happened meanwhile.  An unknown error of the broker passes; Kafka's clients end with it."""
+        if isinstance(error, ApiError) and not error.retriable and not isinstance(error, UnknownServerError):
+            raise error
+        if lasted_ms < timeout_ms:
+            return
+        message = f"{TopicPartition(self.topic, number)}: {what} for {timeout_ms / 1000:g} s: "
+        if isinstance(error, ApiError):
+            raise type(error)(f"{message}{error}")
+        raise TimeoutError(errno.ETIMEDOUT, message + (error if isinstance(error, str) else plain_error(error)))
 
     def _describe(self) -> None:
         described = self.client.describe_cluster([self.topic])
@@ -124,7 +163,7 @@ class TopicLeaders:
         while not self.partitions:
             if self._time.hi_res_clock_ms() >= deadline_ms:
                 raise LeaderNotAvailable(f"the topic {self.topic} has no partitions yet")
-            self._time.sleep(_BACKOFF_MS)
+            self._time.sleep(BACKOFF_MS)
             self.refresh()
         return sorted(self.partitions)
 

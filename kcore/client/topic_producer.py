@@ -6,15 +6,13 @@ batch that is sent again keeps its sequence: a leader that has it already does n
 
 from __future__ import annotations
 
-import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.client.admin_client import Node, explanation
-from kcore.client.topic_leaders import TopicGone, TopicLeaders
-from kcore.common.text import plain_error
+from kcore.client.topic_leaders import BACKOFF_MS, TopicLeaders
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 #: From 13 on a request names topics by their ids.
 _NEWEST_BY_NAME = 12
 _ACKS_ALL = -1
-_BACKOFF_MS = 100
 #: Half of the default of message.max.bytes, uncompressed: compression may make a batch larger.
 _BATCH_BYTES = 512 << 10
 #: What a record takes beside its strings, about.
@@ -53,8 +50,6 @@ _LARGEST_RECORD = 99 << 20
 _REFUSALS = (MessageTooLarge, RecordListTooLarge, InvalidRecord, InvalidTimestamp)
 #: After these the leader may have appended the batch.
 _UNCERTAIN = (RequestTimedOut, NotEnoughReplicasAfterAppend, UnknownServerError)
-#: Kafka's producers do not try again after this one, and lose the batch.
-_PASSING = (UnknownServerError,)
 
 
 class Record(NamedTuple):
@@ -121,7 +116,6 @@ class TopicProducer:
         self._queues: dict[int, deque[_Batch]] = {}
         self._in_flight: dict[Future[p.ProduceResponse], tuple[Node, dict[int, _Batch]]] = {}
         self._not_before_ms: dict[int, float] = {}
-        self._refreshed_ms = 0.0
         self._sequences: dict[int, int] = {}
         self._pending_bytes = 0
         #: How often a batch was sent again that the leader may have had.
@@ -207,7 +201,7 @@ class TopicProducer:
             except ApiError as error:
                 if not error.retriable or self._time.hi_res_clock_ms() >= deadline_ms:
                     raise
-            self._time.sleep(_BACKOFF_MS)
+            self._time.sleep(BACKOFF_MS)
 
     def _close_batch(self, partition: int) -> None:
         self._queues.setdefault(partition, deque()).append(self._open.pop(partition))
@@ -328,26 +322,10 @@ class TopicProducer:
     def _note_failure(self, number: int, batch: _Batch, error: Exception | str) -> None:
         """Raises the error if it does not pass, or has lasted for too long."""
         now_ms = self._time.hi_res_clock_ms()
-        self._not_before_ms[number] = now_ms + _BACKOFF_MS
-        if isinstance(error, ApiError) and not error.retriable and not isinstance(error, _PASSING):
-            raise error
-        if now_ms - (now_ms if batch.sent_ms is None else batch.sent_ms) < self._timeout_ms:
-            return
-        tp = TopicPartition(self._leaders.topic, number)
-        after = f"not acknowledged for {self._timeout_ms / 1000:g} s"
-        if isinstance(error, ApiError):
-            raise type(error)(f"{tp}: {after}: {error}")
-        raise TimeoutError(errno.ETIMEDOUT, f"{tp}: {after}: {error if isinstance(error, str) else plain_error(error)}")
+        self._not_before_ms[number] = now_ms + BACKOFF_MS
+        lasted_ms = 0.0 if batch.sent_ms is None else now_ms - batch.sent_ms
+        self._leaders.check_failure(number, error, lasted_ms, self._timeout_ms, "not acknowledged")
 
     def _refresh(self) -> None:
-        """Raises TopicGone."""
-        now_ms = self._time.hi_res_clock_ms()
-        if now_ms - self._refreshed_ms < _BACKOFF_MS:
-            return
-        self._refreshed_ms = now_ms
-        try:
-            self._leaders.refresh()
-        except TopicGone:
-            raise
-        except (OSError, ApiError):
-            pass  # the batches that wait for their leader end this
+        """Raises TopicGone.  After another error the batches that wait for their leader end this."""
+        self._leaders.refresh_later()
