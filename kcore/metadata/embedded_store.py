@@ -22,7 +22,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -30,6 +30,7 @@ from kcore.common.lock_holders import writer_of
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.text import bytes_of
 from kcore.common.time import SYSTEM_TIME, Time
+from kcore.errors import StartCancelled
 from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
 from kcore.metadata.session_locks import SessionLocks
 from kcore.metadata.store import (
@@ -159,19 +160,23 @@ class EmbeddedStore(MetadataStore):
         durable: bool = True,
         busy_timeout_ms: int = _BUSY_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
+        is_start_cancelled: Callable[[], bool] = lambda: False,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         poll_interval_ms: float | None = 100,
         time: Time = SYSTEM_TIME,
     ) -> None:
         """Open or create the file.  durable=False leaves flushing to the system: for a directory that is
-        thrown away at the end.  connection_timeout_ms: by default busy_timeout_ms.
+        thrown away at the end.  connection_timeout_ms: by default busy_timeout_ms.  is_start_cancelled: asked until
+        end_start() while the file is locked.
 
         Raises ForeignFile for a file that is no store, NewerSchema for one that a later version of kcore has written
-        (both are left as they are), ConnectionLost for one that stays locked for connection_timeout_ms."""
+        (both are left as they are), ConnectionLost for one that stays locked for connection_timeout_ms, StartCancelled.
+        """
         self.path = path
         self._durable = durable
         self._busy_timeout_ms = busy_timeout_ms if connection_timeout_ms is None else connection_timeout_ms
         self._busy_timeout_after_start_ms = busy_timeout_ms
+        self._is_start_cancelled = is_start_cancelled
         # How long the call that has the lock waits for another program.
         self._wait_ms: float = min(self._busy_timeout_ms, _WAIT_SLICE_MS)
         # A ping() has failed, and no transaction has begun since.  Also set without the lock.
@@ -245,6 +250,7 @@ class EmbeddedStore(MetadataStore):
                 if waited_ms >= self._busy_timeout_ms:
                     waited = f"waited {waited_ms / 1000:.1f} s"
                     raise ConnectionLost(f"{self.path}: database is locked{self._holder()} ({waited})") from error
+                self._check_start()
                 if waited_ms >= _LOGGED_WAIT_MS and not is_logged:
                     is_logged = True
                     self._log_wait(self._busy_timeout_ms)
@@ -411,6 +417,7 @@ class EmbeddedStore(MetadataStore):
 
     def end_start(self) -> None:
         with self._errors(), self._lock:
+            self._is_start_cancelled = lambda: False
             self._busy_timeout_ms = self._busy_timeout_after_start_ms
             self._set_wait(self._busy_timeout_ms)
 
@@ -746,10 +753,15 @@ class EmbeddedStore(MetadataStore):
                         error.args = (f"{error}{self._holder()} ({waited})",)
                     self._set_wait(self._wait_ms)
                     raise
+                self._check_start()
                 if waited_ms == _LOGGED_WAIT_MS:
                     self._log_wait(self._wait_ms)
         self._is_away = False
         self._set_wait(self._wait_ms)
+
+    def _check_start(self) -> None:
+        if self._is_start_cancelled():
+            raise StartCancelled(f"{self.path} is locked{self._holder()}")
 
     def _log_wait(self, wait_ms: float) -> None:
         logger.warning("%s is locked%s: waiting for it, %g s in all", self.path, self._holder(), wait_ms / 1000)

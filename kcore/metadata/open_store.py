@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from kcore.common.file import exists
 from kcore.common.optional_packages import missing_package
@@ -29,14 +30,16 @@ def open_store(
     connection_timeout_ms: int | None = None,
     durable: bool = True,
     time: Time = SYSTEM_TIME,
+    is_start_cancelled: Callable[[], bool] = lambda: False,
 ) -> MetadataStore:
     """Open sqlite:FILE, a store for the brokers of one machine (the file is made if it is not there), or
     zookeeper://HOST:PORT,HOST:PORT/CHROOT, which is Kafka's zookeeper.connect after the two slashes.
 
     connection_timeout_ms: how long a server may take to answer, or another program may have the file locked, until
-    end_start(); by default the session's timeout.  durable=False: for a file that is thrown away at the end.  Raises
-    InvalidConfig for another address, StoreError for a file that is no store or cannot be opened, ConnectionLost if no
-    server answers or the file stays locked, ImportError where kazoo is not installed.
+    end_start(); by default the session's timeout.  durable=False: for a file that is thrown away at the end.
+    is_start_cancelled: asked while the file is locked, until end_start(), and until the first connection to a server.
+    Raises InvalidConfig for another address, StoreError for a file that is no store or cannot be opened, ConnectionLost
+    if no server answers or the file stays locked, StartCancelled, ImportError where kazoo is not installed.
     """
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite" and rest:
@@ -46,6 +49,7 @@ def open_store(
             connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             time=time,
+            is_start_cancelled=is_start_cancelled,
         )
     if scheme == "zookeeper":
         try:
@@ -61,6 +65,7 @@ def open_store(
             chroot,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
+            is_start_cancelled=is_start_cancelled,
         )
     raise InvalidConfig(f"store {address}: {_FORMS}")
 

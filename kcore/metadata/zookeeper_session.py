@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: How long close() waits until the server has confirmed the end of the session.
 _CLOSE_TIMEOUT_S = 5.0
+#: How often a start looks whether it was cancelled.
+_CANCEL_CHECK_MS = 250
 #: The same while there is no connection: another may be about to begin.
 _CLOSE_WITHOUT_CONNECTION_S = 0.5
 
@@ -127,10 +129,15 @@ class Session:
 
     # -- life -------------------------------------------------------------------------------------------
 
-    def start(self, timeout_ms: int) -> bool:
-        """Connect; whether that succeeded in the time."""
+    def start(self, timeout_ms: int, is_cancelled: Callable[[], bool] = lambda: False) -> bool:
+        """Connect; whether that succeeded in the time, and before it was cancelled."""
         self.client.start_async()  # its event is set before the listener is called
-        return self._has_begun.wait(timeout_ms / 1000)
+        left_ms = timeout_ms
+        while not self._has_begun.wait(min(left_ms, _CANCEL_CHECK_MS) / 1000):
+            left_ms -= _CANCEL_CHECK_MS
+            if left_ms <= 0 or is_cancelled():
+                return False
+        return True
 
     def close(self) -> None:
         is_connected = self._end()

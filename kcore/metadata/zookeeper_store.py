@@ -21,6 +21,7 @@ from kazoo.client import KazooClient, TransactionRequest
 from kazoo.retry import KazooRetry
 
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.errors import StartCancelled
 from kcore.metadata.multi_size import MAX_BYTES, operation_size
 from kcore.metadata.store import (
     BadVersion,
@@ -87,15 +88,18 @@ class ZookeeperStore(MetadataStore):
         *,
         session_timeout_ms: int,
         connection_timeout_ms: int | None = None,
+        is_start_cancelled: Callable[[], bool] = lambda: False,
     ) -> None:
         """hosts: host:port of the servers, separated by commas.  The servers may grant another session timeout, between
         2 and 20 of their ticks.  connection_timeout_ms: until the first connection, and that of new_session(); by
-        default the session's timeout.  Raises ConnectionLost if there is none in that time."""
+        default the session's timeout.  is_start_cancelled: asked until the first connection.  Raises ConnectionLost if
+        there is none in that time, StartCancelled."""
         self.address = hosts + chroot
         self._hosts = hosts
         self._chroot = chroot
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._is_start_cancelled = is_start_cancelled
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._listeners: list[SessionListener] = []
@@ -110,9 +114,10 @@ class ZookeeperStore(MetadataStore):
             self._create_chroot()
         self._deliverer = _Deliverer(self._events)
         self._session = self._new_session()
-        if not self._session.start(self._connection_timeout_ms):
+        if not self._session.start(self._connection_timeout_ms, is_start_cancelled):
             self._session.abandon()
             raise self._unreachable()
+        self._is_start_cancelled = lambda: False
         self._find_multi_read()
         self._deliverer.start()
         self._watch_chroot()
@@ -154,13 +159,15 @@ class ZookeeperStore(MetadataStore):
         client = self._new_client("")
         session = Session(client, self._session_timeout_ms, SimpleQueue(), lambda event: None)
         try:
-            if not session.start(self._connection_timeout_ms):
+            if not session.start(self._connection_timeout_ms, self._is_start_cancelled):
                 raise self._unreachable()
             session.call(lambda: client.ensure_path_async(self._chroot))
         finally:
             session.close()
 
-    def _unreachable(self) -> ConnectionLost:
+    def _unreachable(self) -> ConnectionLost | StartCancelled:
+        if self._is_start_cancelled():
+            return StartCancelled(f"{self.address}: no ZooKeeper server has answered")
         return ConnectionLost(f"{self.address}: no ZooKeeper server answers within {self._connection_timeout_ms} ms")
 
     # -- reading ----------------------------------------------------------------------------------------

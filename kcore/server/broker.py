@@ -102,6 +102,7 @@ class Broker:
             if dirs:
                 raise InvalidConfig(f"data_dir {data_dir} and log.dirs {','.join(dirs)} are both given: give one")
             dirs = [os.fspath(data_dir)]
+        self._start_cancelled = threading.Event()
         self._plan = BrokerPlan(
             config=self.config,
             data_dirs=[os.path.abspath(path) for path in dirs],
@@ -111,6 +112,7 @@ class Broker:
             store=store,
             authorizer=GivenAuthorizer(authorizer, self.config),
             time=time,
+            is_start_cancelled=self._start_cancelled.is_set,
         )
         # Of the last start, also after a stop; while it starts, from when it accepts connections.
         self._running: RunningBroker | None = None
@@ -142,9 +144,10 @@ class Broker:
         return self
 
     def cancel_start(self) -> None:
-        """From another thread: a start that waits for other brokers of its cluster, or for the end of the last session
-        of its id, raises StartCancelled or goes on without them.  To be called again until start() has returned: one
-        that does not wait yet does not notice."""
+        """From another thread: a start that waits for other brokers of its cluster, for the end of the last session of
+        its id, or for a program that has locked its SQLite store, raises StartCancelled or goes on without them.  To be
+        called again until start() has returned: one that does not wait yet may not notice."""
+        self._start_cancelled.set()
         if self._membership is not None:
             self._membership.cancel_start()
 
@@ -184,6 +187,7 @@ class Broker:
 
     def _start(self) -> None:
         raise_open_files_limit()
+        self._start_cancelled.clear()
         if self._plan.monitoring is not None:  # before the logs are loaded, which may take long
             self._plan = dataclasses.replace(self._plan, monitoring=self._serve_monitoring(*self._plan.monitoring))
         base = make_base(self._plan, self._parts)

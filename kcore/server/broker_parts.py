@@ -42,11 +42,12 @@ def store_of(
     given: MetadataStore | str | None,
     data_dirs: Sequence[str],
     is_temporary: bool,
+    is_start_cancelled: Callable[[], bool],
     parts: ExitStack,
 ) -> MetadataStore:
     """An open store that was given, which the caller closes; else the one of that address, or a broker's own in its
-    first data directory, which `parts` closes.  Raises InvalidConfig, StoreError, and what check_store_exists()
-    raises."""
+    first data directory, which `parts` closes.  Raises InvalidConfig, StoreError, StartCancelled, and what
+    check_store_exists() raises."""
     if isinstance(given, MetadataStore):
         return given
     if given is not None:
@@ -56,12 +57,14 @@ def store_of(
             os.path.join(data_dirs[0], STORE_FILE_NAME),
             durable=not is_temporary,
             connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or config["zookeeper.session.timeout.ms"],
+            is_start_cancelled=is_start_cancelled,
         )
         if given is None
         else open_store(
             given,
             session_timeout_ms=config["zookeeper.session.timeout.ms"],
             connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
+            is_start_cancelled=is_start_cancelled,
         )
     )
     parts.callback(store.close)

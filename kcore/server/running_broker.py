@@ -66,6 +66,7 @@ class BrokerPlan:
     store: MetadataStore | str | None
     authorizer: GivenAuthorizer
     time: Time
+    is_start_cancelled: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def make_base(plan: BrokerPlan, parts: ExitStack) -> BrokerBase:
     """
     config, is_member = plan.config, plan.config.is_cluster_member
     working = working_dirs(plan.data_dirs, is_member=is_member)
-    store = store_of(config, plan.store, working, plan.is_temporary, parts)
+    store = store_of(config, plan.store, working, plan.is_temporary, plan.is_start_cancelled, parts)
     broker_id, cluster_id = read_identity(working, store, config.configured_broker_id, is_member=is_member)
     broker_configs = StoredBrokerConfigs(broker_id, config, store, is_member=is_member)
     broker_configs.read_all()

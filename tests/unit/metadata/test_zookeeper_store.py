@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from kazoo import exceptions as kazoo_exceptions
@@ -16,7 +17,7 @@ from kazoo.protocol.states import KazooState
 from kazoo.security import make_acl
 
 import kcore
-from kcore.errors import UnknownServerError
+from kcore.errors import StartCancelled, UnknownServerError
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
 from kcore.metadata.open_store import open_store
@@ -167,6 +168,23 @@ def test_without_a_server_the_store_cannot_be_opened(chroot):
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         open_store(f"zookeeper://127.0.0.1:1{chroot}", session_timeout_ms=300)
     wait_for_store(lambda: threading.active_count() <= threads)
+
+
+@pytest.mark.parametrize("chroot", ["", "/a"])
+def test_a_start_that_waits_for_a_server_can_be_cancelled(tmp_path, chroot):
+    broker = kcore.Broker(
+        tmp_path, store=f"zookeeper://127.0.0.1:1{chroot}", broker_id=0, zookeeper_connection_timeout_ms=LONG_MS
+    )
+    with ThreadPoolExecutor(1) as executor:
+        started = executor.submit(broker.start)
+
+        def has_ended():
+            broker.cancel_start()  # again and again, as `kcore serve` does
+            return started.done()
+
+        wait_for_store(has_ended)
+        with pytest.raises(StartCancelled, match=r"^127\.0\.0\.1:1(/a)?: no ZooKeeper server has answered$"):
+            started.result()
 
 
 @pytest.mark.parametrize(("settings", "waits_ms"), [({}, 300), ({"zookeeper_connection_timeout_ms": 700}, 700)])

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -88,6 +89,20 @@ def test_a_start_waits_for_a_locked_store_as_long_as_zookeeper_connection_timeou
             start().start()
     waited = re.search(expected, str(raised.value))
     assert 500 <= float(waited[1]) * 1000 < LONG_MS
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+def test_a_start_that_waits_for_a_locked_store_can_be_cancelled(tmp_path, caplog, has_store):
+    file = tmp_path / "cluster.db"
+    broker = kcore.Broker(tmp_path / "1", store=f"sqlite:{file}", zookeeper_connection_timeout_ms=LONG_MS)
+    if has_store:
+        EmbeddedStore(str(file)).close()
+    with locked_by_a_process(file) as pid, ThreadPoolExecutor(1) as executor:
+        started = executor.submit(broker.start)
+        wait_until(lambda: "waiting for it" in caplog.text or started.done())
+        broker.cancel_start()
+        with pytest.raises(StartCancelled, match=f"^{file} is locked by process {pid} "):
+            started.result(timeout=LONG_MS / 2000)
 
 
 def test_a_broker_that_has_started_waits_for_a_locked_store_no_longer_than_clients_do(tmp_path, monkeypatch):
