@@ -21,10 +21,17 @@ def run(code: str) -> str:
     return done.stdout
 
 
-def test_the_ten_lines_of_the_readme_print_the_record_that_was_produced_also_from_the_file():
-    consumed, file = run(python_blocks()[0]).splitlines()
-    assert consumed == "0 0 b'42' b'a book'"
-    assert "b'a book'" in file and "b'42'" in file
+def test_the_fixture_of_the_readme_is_there_without_anything_to_configure(tmp_path):
+    (tmp_path / "test_orders.py").write_text(python_blocks()[0])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_readme_writes_and_reads_a_topic_with_a_client():
@@ -40,9 +47,7 @@ def test_the_readme_reads_a_log_without_a_broker():
     code = python_blocks()[3]
     assert "/var/lib/kafka/orders-0" in code and "start_offset=1000" in code
     code = code.replace("/var/lib/kafka/orders-0", str(partition_dir("g-txn-0"))).replace("=1000", "=0")
-    first, *records = run(code).splitlines()
-    assert first == "0 78"
-    assert records and records[0].startswith("0 1700000000000 ")
+    assert run(code).startswith("0 1700000000000 ")
 
 
 def test_the_quickstart_reads_back_what_it_wrote():

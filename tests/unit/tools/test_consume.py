@@ -222,7 +222,13 @@ class Following:
 
     def __init__(self, *words):
         command = [sys.executable, "-m", "kcore", "consume", *words]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # A shell that runs the tests in the background may have them ignore SIGINT.
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
 
     def lines(self, count):
         return [self.process.stdout.readline() for _ in range(count)]
