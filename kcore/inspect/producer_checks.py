@@ -106,7 +106,7 @@ class AbortedTransactions:
                 if not is_control(row):
                     self._open.setdefault(producer, int(row["base_offset"]))
                     continue
-                marker = _read_marker(file.fileno(), row, segment.path)
+                marker = _read_marker(file.fileno(), row, segment)
                 if marker is None:
                     continue
                 self.markers[marker.offset] = marker
@@ -117,10 +117,16 @@ class AbortedTransactions:
         return expected
 
 
-def _read_marker(fd: int, row: np.void, path: str) -> Marker | None:
-    data = os.pread(fd, int(row["size"]), int(row["position"]))
+def _read_marker(fd: int, row: np.void, segment: ScannedSegment) -> Marker | None:
+    """As it is once the segment's corrections are in the file."""
+    position = int(row["position"])
+    data = bytearray(os.pread(fd, int(row["size"]), position))
+    for correction in segment.corrections:
+        if correction.position == position:
+            start = correction.at - position
+            data[start : start + len(correction.content)] = correction.content
     try:
-        for record in MemoryRecords(data, check_crc=False, source=path).batches[0].records():
+        for record in MemoryRecords(data, check_crc=False, source=segment.path).batches[0].records():
             kind = control_record_type(record.key)
             if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
                 return Marker(int(row["producer_id"]), record.offset, kind is ControlRecordType.ABORT)

@@ -624,3 +624,14 @@ def test_after_a_clean_stop_the_recovery_point_says_which_offsets_the_last_bad_b
     count = len(bad.records)
     expected = (bad.base_offset, bad.base_offset + count - 1, count)
     assert (loss["first_offset"], loss["last_offset"], loss["unreadable_offsets"]) == expected
+
+
+@pytest.mark.parametrize(("at", "field"), [(16, "magic"), (6, "base offset")])
+def test_where_the_end_of_a_transaction_is_corrected_its_index_stays_as_it_is(at, field, data, capsys):
+    """Not as if the transaction had ended where the wrong header says."""
+    path = data / "g-txn-0" / "00000000000000000050.log"
+    sound = contents(data)
+    flip(path, 2936 + at)
+    status, events = run_json(capsys, "repair", data, "--apply", "--in-place")
+    assert [event["action"] for event in by_type(events, "action")] == ["correct"], field
+    assert status == 0 and {name: data for name, data in contents(data).items() if name in sound} == sound
