@@ -269,6 +269,14 @@ class LogManager:
         with self._lock:
             self._gone.forget(topic_partitions)
 
+    def may_have(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is a log of the partition, or one that could not be loaded, or may be in a failed directory."""
+        return (
+            bool(self.offline_log_dirs)
+            or topic_partition in self._not_loaded
+            or any(self.get_log(topic_partition, is_future=is_future) is not None for is_future in (False, True))
+        )
+
     def partitions_with_lost_records(self) -> list[TopicPartition]:
         """Those whose logs lack records that they once had, or may, or are gone."""
         lacking = [log.topic_partition for log in self.all_logs() if log.lost_records is not None]

@@ -56,11 +56,11 @@ def checkpointed(processes, number, name):
 
 
 def damage(directory, which):
-    """The replica's directory is removed; or one bit in the middle of a segment, flushed and below the high watermark:
+    """The replica's directory is removed, or its broker's whole data directory; or one bit in the middle of a segment, flushed and below the high watermark:
     `older`: of one whose index is missing too, `last`: of the last one; `repaired`: and `kcore repair` ends the log
     there."""
-    if which == "removed":
-        shutil.rmtree(directory)
+    if which.startswith("removed"):
+        shutil.rmtree(directory if which == "removed" else directory.parent)
         return
     segments = sorted(directory.glob("*.log"))
     path = segments[-1 if which == "last" else len(segments) // 2]
@@ -77,7 +77,7 @@ def values(directory):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("which", ["last", "older", "removed", "repaired"])
+@pytest.mark.parametrize("which", ["last", "older", "removed", "removed with all", "repaired"])
 def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_them_from_the_others(processes, which):
     processes.start_all()
     create_topic(processes.bootstrap_servers, NewTopic(TOPIC, 1, len(BROKERS)))
@@ -99,7 +99,7 @@ def test_a_replica_that_has_lost_acknowledged_records_does_not_lead_and_copies_t
     await_true(lambda: processes.controller() == victim, "the only broker is not the controller")
     state = processes.state(0)
     assert state.leader != victim and victim not in state.isr, processes.report()
-    assert which == "removed" or (directory / "lost-records").exists()
+    assert which.startswith("removed") or (directory / "lost-records").exists()
 
     others = [number for number in BROKERS if number != victim]
     for number in others:

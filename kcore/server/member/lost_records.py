@@ -44,6 +44,23 @@ def state_without(state: znodes.PartitionStateZNode, broker_id: int) -> znodes.P
     return state._replace(isr=isr, leader=_NO_LEADER if state.leader == broker_id else state.leader)
 
 
+def assigned_partitions(broker_id: int, store: MetadataStore) -> list[TopicPartition]:
+    """Of which the store says that this broker has a replica.  Raises StoreError."""
+    store.ensure_path(znodes.TOPICS)
+    names = sorted(store.children(znodes.TOPICS))
+    assigned = []
+    for name, node in zip(names, store.get_many([znodes.topic(name) for name in names]), strict=True):
+        if node is None:
+            continue
+        try:
+            assignment = znodes.TopicZNode.decode(node.data).assignment
+        except StoreError as error:
+            logger.error("%s cannot be read: %s", znodes.topic(name), error)
+            continue
+        assigned += [TopicPartition(name, number) for number, replicas in assignment.items() if broker_id in replicas]
+    return assigned
+
+
 class IsrDeparture:
     """Used by the thread that registers the broker, which is not registered meanwhile."""
 

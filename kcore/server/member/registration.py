@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import StaleBrokerEpoch, StartCancelled
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
@@ -17,7 +18,7 @@ from kcore.metadata.metadata_cache import BrokerInfo
 from kcore.metadata.store import STOP_PING_MS, MetadataStore, NodeExists, SessionEvent, StoreError
 from kcore.network.listener import SecurityProtocol
 from kcore.server.member.leadership_certainty import LeadershipCertainty
-from kcore.server.member.lost_records import IsrDeparture
+from kcore.server.member.lost_records import IsrDeparture, assigned_partitions
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,10 @@ class Registration:
         self._store.ensure_path(znodes.BROKER_IDS)
         self._store.add_session_listener(self._session_changed)
         self._wait_for_old_registration()
-        while not self._leave_isrs():
+        # A log that is not there has lost what the ISR says that it has, whether anything else tells so or not.
+        assigned = assigned_partitions(self.broker_id, self._store)
+        without_log = [tp for tp in assigned if not self._log_manager.may_have(tp)]
+        while not self._leave_isrs(without_log):
             if self._is_cancelled:
                 raise StartCancelled(f"broker {self.broker_id} waited for a controller to take it out of ISRs")
             self._time.sleep(_POLL_MS)
@@ -159,12 +163,12 @@ class Registration:
             logger.info("broker %d waits for the session %d of its id to end", self.broker_id, node.ephemeral_owner)
             self.wait(changed, deadline_ms)
 
-    def _leave_isrs(self) -> bool:
+    def _leave_isrs(self, without_log: Sequence[TopicPartition] = ()) -> bool:
         """IsrDeparture.leave(); False: not yet, a controller is expected to do it.  Raises StoreError."""
         now_ms = self._time.hi_res_clock_ms()
         if self._wait_until_ms is None:
             self._wait_until_ms = now_ms + self._controller_wait_ms
-        lost = self._log_manager.partitions_with_lost_records()
+        lost = list(dict.fromkeys([*self._log_manager.partitions_with_lost_records(), *without_log]))
         waiting = self._isr_departure.leave(lost, may_wait=now_ms < self._wait_until_ms)
         if not waiting:
             self._wait_until_ms = None

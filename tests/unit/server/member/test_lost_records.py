@@ -92,6 +92,29 @@ def test_a_member_whose_log_is_gone_leaves_the_isr_and_makes_the_log_anew_with_t
     assert (tmp_path / "t-0" / "lost-records").exists()
 
 
+def test_a_member_that_has_no_log_leaves_the_isr_though_no_checkpoint_says_that_there_was_one(tmp_path, tree):
+    store = Registrations(tree, executor=run_now)
+    put_topic(store, [1, 2, 3])
+    put_state(store, 1, [1, 2, 3])
+    with kcore.Broker(tmp_path, store=store):
+        assert store.isrs == [[2, 3]]
+
+
+@pytest.mark.parametrize("what", ["a directory that has failed", "a log that cannot be loaded"])
+def test_a_log_that_may_be_there_is_not_missed(tmp_path, tree, what):
+    store = Registrations(tree, executor=run_now)
+    put_topic(store, [1, 2, 3])
+    put_state(store, 1, [1, 2, 3])
+    settings = {"log.dirs": str(tmp_path / "a")}
+    if what == "a directory that has failed":
+        (tmp_path / "b").write_text("no directory")
+        settings["log.dirs"] += f",{tmp_path / 'b'}"
+    else:
+        (tmp_path / "a" / "t-0" / "partition.metadata").mkdir(parents=True)
+    with kcore.Broker(store=store, **settings):
+        assert store.isrs == [[1, 2, 3]]
+
+
 def test_the_last_member_of_an_isr_leads_without_its_log_and_says_so(tmp_path, tree, caplog):
     lose_the_log(tmp_path, tree)
     store = Registrations(tree, executor=run_now)
