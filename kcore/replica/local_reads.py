@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptMessage
+from kcore.errors import CorruptMessage, OffsetOutOfRange
 from kcore.record.memory_records import EMPTY, MemoryRecords
 from kcore.replica.api_errors import api_error
 from kcore.replica.fetch_params import (
@@ -118,6 +118,8 @@ class LocalReads:
                     only_leader,
                 )
             except Exception as error:
+                if isinstance(error, OffsetOutOfRange) and params.sent_from:
+                    self._note_lost_consumer(params.sent_from, topic_partition, data.fetch_offset)
                 self._add_failure(result, topic_partition, data, error)
                 continue
             fetched, records = read.fetched, read.fetched.records
@@ -241,6 +243,14 @@ class LocalReads:
         partition = self.hosted_partitions.get(topic_partition)
         if isinstance(partition, Partition):
             self._damage_checks.note_read(partition, previous)
+
+    def _note_lost_consumer(self, sent_from: dict[TopicPartition, int], tp: TopicPartition, offset: int) -> None:
+        """It asks for an offset that is none.  After the end, though it was sent records: librdkafka does so when it
+        has met a wrong CRC, and goes on at the end if auto.offset.reset is latest."""
+        partition = self.hosted_partitions.get(tp)
+        if tp in sent_from and isinstance(partition, Partition) and offset > partition.log.log_end_offset:
+            why = f"a consumer that was sent records asks for offset {offset}, which is after the end"
+            self._damage_checks.suspect(partition, sent_from[tp], why)
 
     def _add_failure(
         self, result: ReadResult, topic_partition: TopicPartition, data: FetchPartitionData, error: Exception

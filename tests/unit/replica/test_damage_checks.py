@@ -232,15 +232,33 @@ def test_two_consumers_that_stand_still_at_two_offsets_and_one_that_goes_on_are_
 
 
 def test_a_consumer_that_begins_at_the_start_again_and_again_has_what_it_read_last_checked(committed):
-    """librdkafka cannot read the damaged batch, asks for an offset that is none, and begins anew."""
     damage(committed, 3)
     connection = {}
     for _ in range(REPEATS):
         assert committed.given_up == []
-        for offset in (0, 3, 1 << 60):
+        for offset in (0, 3):
             consume(committed, offset, connection)
     consume(committed, 0, connection)
     assert committed.given_up == [TP] and read_mark(log_of(committed).directory) == 3
+
+
+def test_where_a_consumer_asks_for_an_offset_after_the_end_what_it_read_last_is_checked(committed):
+    """librdkafka cannot read the damaged batch, and takes an offset from bytes that are none."""
+    damage(committed, 3)
+    connection = {}
+    for offset in (0, 3, 1 << 60):
+        assert committed.given_up == []
+        consume(committed, offset, connection)
+    assert committed.given_up == [TP] and read_mark(log_of(committed).directory) == 3
+
+
+@pytest.mark.parametrize("offset", [-1, 5, 1 << 60])
+def test_a_consumer_that_was_sent_nothing_or_asks_for_no_offset_after_the_end_is_no_reason_for_a_check(
+    committed, monkeypatch, offset
+):
+    checks = during_a_check(monkeypatch, lambda: None)
+    consume(committed, offset, {} if offset > 5 else {TP: 3})
+    assert not checks
 
 
 def test_a_consumer_that_reads_the_same_records_again_is_no_reason_for_a_check(committed, monkeypatch):
