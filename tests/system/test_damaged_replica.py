@@ -56,9 +56,9 @@ def checkpointed(processes, number, name):
 
 
 def damage(directory, which):
-    """The replica's directory is removed, or its broker's whole data directory; or one bit in the middle of a segment,
-    flushed and below the high watermark: `older`: of one whose index is missing too, `last`: of the last one; `repaired`: and `kcore repair` ends the log
-    there."""
+    """The replica's directory is removed, or its broker's whole data directory.  Or one bit in the middle of a segment,
+    flushed and below the high watermark: `older`: of one whose index is missing too, `last`: of the last one;
+    `repaired`: and `kcore repair` ends the log there."""
     if which.startswith("removed"):
         shutil.rmtree(directory if which == "removed" else directory.parent)
         return
