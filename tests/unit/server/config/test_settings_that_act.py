@@ -741,9 +741,9 @@ def test_log_cleaner_enable_decides_whether_there_is_a_cleaner(enable):
 def test_a_store_is_opened_with_the_timeouts_of_zookeeper(tmp_path, monkeypatch):
     timeouts_ms = []
 
-    def record(address, **timeouts):
-        timeouts_ms.append(timeouts)
-        return open_store(address, **timeouts)
+    def record(address, **arguments):
+        timeouts_ms.append({name: value for name, value in arguments.items() if name.endswith("timeout_ms")})
+        return open_store(address, **arguments)
 
     monkeypatch.setattr(broker_parts, "open_store", record)
     settings = {"zookeeper.session.timeout.ms": 61_000, "zookeeper.connection.timeout.ms": 62_000}
