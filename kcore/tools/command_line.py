@@ -40,11 +40,20 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and not any(option.startswith(name) for option in options):
                 self.error(f"no option {name}{nearest(name, options)}")
         words = _with_times_joined(words)
-        arguments = [action.nargs for action in self._actions if not action.option_strings]
-        if len(arguments) > 1 and {"?", "*"} & set(arguments):
-            # Else what stands before the first option would be taken for all arguments that there are.
+        # Without subcommands: a command's parser has none.  parse_args() would take what stands before the first option
+        # for all arguments that there are.
+        if any(not action.option_strings for action in self._actions):
             return super().parse_intermixed_args(words, namespace)
         return super().parse_args(words, namespace)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What the first pass of parse_intermixed_args() leaves for the second one keeps its "--"."""
+        known, left = super().parse_known_args(args, namespace)
+        words = list(args or ())
+        after = words[words.index("--") + 1 :] if "--" in words else []
+        if after and "--" not in left and left[-len(after) :] == after:
+            left[-len(after) :] = ["--", *after]
+        return known, left
 
     def _get_option_tuples(self, option_string: str) -> Any:
         """Without the second spelling of an option, which makes no abbreviation ambiguous."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kcore.tools.main import main
+from kcore.tools.command_line import Parser
+from kcore.tools.main import COMMANDS, _loaded, main
 from tests import golden_data
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,6 +49,34 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
     out, err = capsys.readouterr()
     assert err
     assert not out
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "expected"),
+    [
+        (["verify", "A", "--no-records", "B"], "paths", ["A", "B"]),
+        (["dump", "A", "--no-records", "B", "--json", "C"], "paths", ["A", "B", "C"]),
+        (["cluster", "l1", "--json", "l2"], "topics", ["l1", "l2"]),
+        (["topics", "describe", "l1", "--json", "l2"], "topics", ["l1", "l2"]),
+        (["groups", "describe", "g", "--json", "x"], "groups", ["g", "x"]),
+        (["groups", "delete", "g", "--timeout", "5", "x"], "groups", ["g", "x"]),
+        (["produce", "t", "--json", "in"], "files", ["in"]),
+        (["explain", "isr", "t", "--json", "2"], "partition", 2),
+        (["spark", "verify", "A", "--quiet", "B"], "paths", ["A", "B"]),
+        (["dump", "--", "--A", "-B"], "paths", ["--A", "-B"]),
+        (["dump", "A", "--json", "--", "--B", "C"], "paths", ["A", "--B", "C"]),
+        (["dump", "--json", "--", "--A"], "paths", ["--A"]),
+        (["produce", "--json", "--", "--t", "in"], "files", ["in"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_may_stand_between_arguments(words, name, expected):
+    subcommands, left = COMMANDS, list(words)
+    while subcommands is not None:
+        command, subcommands = _loaded(subcommands[left.pop(0)][0])
+    parser = Parser()
+    command.add_arguments(parser)
+    assert getattr(parser.parse_args(left), name) == expected
 
 
 @pytest.mark.parametrize(
