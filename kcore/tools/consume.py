@@ -92,7 +92,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--json", action="store_true", help="one JSON object a line for each record, which kcore produce takes back"
     )
-    how.add_argument("--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}")
+    how.add_argument(
+        "--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}.  json: the same as --json"
+    )
     add_bootstrap(parser, default=default_bootstrap())
     add_timeout(parser, "give up when a partition's leader is away for so long")
     parser.epilog = "Without --json and --format a line for each value; null is an empty line."
@@ -212,7 +214,7 @@ class _Printer:
         self._left = args.max
         self._columns: Sequence[str] | None = None
         self._out = sys.stdout.buffer
-        if args.json:
+        if args.json or args.format == "json":
             is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
             self._format = record_output.json_lines(args.topic, ascii_only=not is_utf8)
         elif args.format is not None:

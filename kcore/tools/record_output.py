@@ -119,6 +119,11 @@ FORMAT_HELP = (
 
 def parsed_format(text: str) -> list[bytes | str]:
     """Bytes as they are, and letters in the place of %letter.  Raises UsageError."""
+    if text and not _TOKEN.search(text):
+        raise UsageError(
+            f"the format {text!r} has no %letter: each record would be this text; without a format each is the line of "
+            "its value, and --json makes it JSON"
+        )
     parts: list[bytes | str] = []
     end = 0
     for match in _TOKEN.finditer(text):

@@ -154,7 +154,13 @@ def test_a_format_as_that_of_kcat(consume):
     assert consume("--partition", "0", "--max", "2", "--format", "") == b""
 
 
+def test_the_format_json_is_json_as_that_of_produce_and_dump(consume):
+    assert consume("--partition", "0", "--format", "json") == consume("--partition", "0", "--json")
+    assert consume("--partition", "0", "--format", r".\n") == b".\n" * 3
+
+
 def test_what_the_command_line_cannot_mean_is_refused(refused):
+    assert "the format 'jsn' has no %letter" in refused("--format", "jsn")
     assert "'%q' of the format means nothing" in refused("--format", "%q")
     assert "'%' of the format means nothing" in refused("--format", "50%")
     assert "expected earliest, latest, an offset or a time" in refused("--from", "yesterday")
