@@ -17,8 +17,8 @@ from kcore.client.admin_client import (
     Silence,
     silence_text,
 )
-from kcore.client.group_client import GroupClient
-from kcore.common.text import printable
+from kcore.client.group_client import GroupClient, GroupDescription
+from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
 from kcore.tools.command_line import (
@@ -214,6 +214,11 @@ def ids_text(ids: Iterable[int]) -> str:
 
 def leader_text(leader: int) -> str:
     return str(leader) if leader >= 0 else "none"
+
+
+def members_text(group: GroupDescription) -> str:
+    members = ", ".join(f"{member.client_id} at {member.host.lstrip('/')}" for member in group.members)
+    return f"the group {group.group_id} has {counted(len(group.members), 'member')}, {members}"
 
 
 def _range(numbers: Collection[int]) -> str:

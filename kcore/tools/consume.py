@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
 from kcore.client.topic_fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetched, TopicFetcher
-from kcore.client.topic_leaders import TopicLeaders
+from kcore.client.topic_leaders import TopicGone, TopicLeaders
 from kcore.common.text import printable
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import OffsetOutOfRange
+from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
-from kcore.tools.cluster_command import add_timeout, existing_partition, group_client
+from kcore.tools.cluster_command import add_timeout, existing_partition, group_client, members_text
 from kcore.tools.command_line import (
     INTERRUPTED,
     OK,
@@ -122,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
         )
         try:
             numbers = _partitions(args, leaders)
+            if args.group is not None:
+                _check_without_members(client, args.group)
             spans = _spans(args, client, numbers)
             commits = _Commits(client, args.group, args.topic)
             fetcher = TopicFetcher(
@@ -145,6 +147,16 @@ def _partitions(args: argparse.Namespace, leaders: TopicLeaders) -> list[int]:
         if args.partition is None
         else sorted({existing_partition(args.topic, existing, n) for n in args.partition})
     )
+
+
+def _check_without_members(client: GroupClient, group_id: str) -> None:
+    """Raises NonEmptyGroup: its coordinator would refuse the commit of what was printed."""
+    try:
+        group = client.describe_group(group_id)
+    except GroupIdNotFound:  # the first commit makes it
+        return
+    if group.members:
+        raise NonEmptyGroup(f"nothing is printed: {members_text(group)}. Stop them first")
 
 
 def _spans(args: argparse.Namespace, client: GroupClient, numbers: Iterable[int]) -> dict[int, _Span]:
@@ -195,7 +207,10 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
             printer.flush()
             commits.note(printed)
             if not came or commits.are_due:
-                commits.commit()
+                commits.commit(is_last=False)
+    except TopicGone:
+        commits.forget()
+        raise
     except KeyboardInterrupt:
         if not is_endless:
             return INTERRUPTED
@@ -316,12 +331,22 @@ class _Commits:
     def are_due(self) -> bool:
         return SYSTEM_TIME.hi_res_clock_ms() - self._last_ms >= _COMMIT_MS
 
-    def commit(self) -> None:
-        """Raises what the coordinator answers, as UnknownMemberId while the group has members."""
+    def forget(self) -> None:
+        """The topic is gone: one of the same name has other records."""
+        self._offsets = {}
+
+    def commit(self, *, is_last: bool = True) -> None:
+        """Raises what the coordinator answers, as UnknownMemberId while the group has members.
+
+        Unless it is the last one, a topic that the coordinator does not know is left to the next commit: if it was
+        deleted, the leaders' refresh says so.
+        """
         self._last_ms = SYSTEM_TIME.hi_res_clock_ms()
         if self._group is None or not self._offsets:
             return
         offsets, self._offsets = self._offsets, {}
         for tp, error in self._client.commit_offsets(self._group, offsets).items():
-            if error is not None:
+            if isinstance(error, UnknownTopicOrPartition) and not is_last:
+                self._offsets[tp] = offsets[tp]
+            elif error is not None:
                 raise type(error)(f"{printable(self._group)}: offset {offsets[tp]} of {tp} is not committed: {error}")

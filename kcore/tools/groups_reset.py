@@ -10,7 +10,15 @@ from kcore.client.group_client import LATEST, GroupClient, GroupDescription
 from kcore.common.text import counted, json_line, nearest, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
-from kcore.tools.cluster_command import add_cluster, error_text, group_client, partitions, partitions_word, topics_of
+from kcore.tools.cluster_command import (
+    add_cluster,
+    error_text,
+    group_client,
+    members_text,
+    partitions,
+    partitions_word,
+    topics_of,
+)
 from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, protocol_string
 from kcore.tools.offset_places import TIME_HELP, listed, log_starts, offsets_of, place
 
@@ -69,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         group = _described(client, args)
         moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
         if args.apply and group is not None and group.members:
-            raise NonEmptyGroup(f"nothing is changed: {_members_text(group)}. Stop them first")
+            raise NonEmptyGroup(f"nothing is changed: {members_text(group)}. Stop them first")
         errors: dict[TopicPartition, ApiError | None] = {}
         if args.apply:
             changes = {move.topic_partition: move.new for move in moves if move.is_change and move.new is not None}
@@ -166,7 +174,7 @@ def _lines(
     if group is None and not args.apply:
         lines.append(f"  there is no group {args.group}: --apply makes it")
     if group is not None and group.members:
-        lines.append(f"  {_members_text(group)}: --apply is refused until they have stopped")
+        lines.append(f"  {members_text(group)}: --apply is refused until they have stopped")
     for move in moves:
         old = "nothing committed" if move.old is None else str(move.old)
         note = "" if move.note is None else f" ({move.note})"
@@ -187,8 +195,3 @@ def _headline(args: argparse.Namespace, moves: list[_Move], errors: dict[TopicPa
     if not args.apply:
         return f"{counted(changes, 'offset')} would change; --apply changes them"
     return f"{counted(changes - sum(error is not None for error in errors.values()), 'offset')} changed"
-
-
-def _members_text(group: GroupDescription) -> str:
-    members = ", ".join(f"{member.client_id} at {member.host.lstrip('/')}" for member in group.members)
-    return f"the group {group.group_id} has {counted(len(group.members), 'member')}, {members}"
