@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
@@ -66,7 +67,8 @@ class TopicLeaders:
         time: Time = SYSTEM_TIME,
         make_executor: ExecutorFactory = thread_pool,
     ) -> None:
-        """Raises UnknownTopicOrPartition with the nearest name that there is, and as AdminClient.describe_cluster()."""
+        """Raises UnknownTopicOrPartition with the nearest name that there is, else how to make the topic, and as
+        AdminClient.describe_cluster()."""
         self.topic = topic
         self.partitions: Mapping[int, PartitionDescription] = {}
         self.client = client
@@ -82,8 +84,11 @@ class TopicLeaders:
         self._refreshed_ms = 0.0
         try:
             self._describe()
-        except (UnknownTopicOrPartition, InvalidTopicException) as error:
-            raise type(error)(f"{error}{self._nearest_name()}") from None
+        except InvalidTopicException as error:
+            raise InvalidTopicException(f"{error}{self._nearest_name()}") from None
+        except UnknownTopicOrPartition as error:
+            hint = self._nearest_name() or f": `kcore topics create {shlex.quote(topic)}` makes it"
+            raise UnknownTopicOrPartition(f"{error}{hint}") from None
 
     def close(self) -> None:
         """End requests that wait."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kcore.client.admin_client import ClusterDescription, PartitionDescription
 from kcore.client.broker_process import process_of_member
-from kcore.common.text import counted, json_line
+from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, is_in_sync, leader_text
 from kcore.tools.command_line import DAMAGE, OK, UsageError, broker_id, protocol_string
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         cluster = admin.describe_cluster()
         for name in args.topics:
             if name not in cluster.topics:
-                raise UsageError(f"there is no topic {name!r}")
+                raise UsageError(f"there is no topic {name!r}{nearest(name, cluster.topics)}")
         silences = admin.silent_brokers(cluster.brokers.values())
     partitions = {
         TopicPartition(topic.name, number): partition

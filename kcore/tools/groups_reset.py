@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ def _named(client: GroupClient, words: Iterable[str]) -> list[TopicPartition]:
     except UnknownTopicOrPartition as error:
         existing = client.describe_cluster().topics
         missing = next((name for name in names if name not in existing), "")
-        raise UnknownTopicOrPartition(f"{error}{nearest(missing, existing)}") from None
+        hint = nearest(missing, existing) or f": `kcore topics create {shlex.quote(missing)}` makes it"
+        raise UnknownTopicOrPartition(f"{error}{hint}") from None
 
 
 def _plan(client: GroupClient, args: argparse.Namespace, named: list[TopicPartition]) -> list[_Move]:

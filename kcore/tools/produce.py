@@ -32,6 +32,7 @@ from kcore.tools.command_line import (
     with_notes,
 )
 from kcore.tools.record_input import InputError, InputRecord, json_record, line_reader, lines_of
+from kcore.tools.record_output import unescaped
 from kcore.tools.stop_signals import stop_on_signal
 
 _CLIENT_ID = "kcore-produce"
@@ -61,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "consume --json and kcore dump --json print them",
     )
     how.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument("--key-separator", metavar="TEXT", help="of lines: what is before the first one is the key")
+    parser.add_argument(
+        "--key-separator",
+        metavar="TEXT",
+        help="of lines: what is before the first one is the key; with the escapes \\t \\\\ \\xNN",
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--partition", type=int, metavar="N", help="all records to this one")
     where.add_argument(
@@ -281,7 +286,8 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _separator(text: str | None) -> bytes | None:
-    return None if text is None else os.fsencode(text)
+    """Raises UsageError."""
+    return None if text is None else unescaped(text)
 
 
 @contextmanager

@@ -164,7 +164,9 @@ def _integer(value: Any, what: str, lowest: int, highest: int) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= highest:
-        raise InputError(f"{what}: {str(value)[:40]}, expected a whole number from {lowest} to {highest}, or null")
+        raise InputError(
+            f"{what}: {json.dumps(value)[:40]}, expected a whole number from {lowest} to {highest}, or null"
+        )
     return value
 
 

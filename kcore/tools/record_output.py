@@ -117,6 +117,11 @@ FORMAT_HELP = (
 )
 
 
+def unescaped(text: str) -> bytes:
+    r"""With \n \t \r \0 \\ \xNN as a format has them, but % for itself.  Raises UsageError."""
+    return b"".join(part for part in _parts(text.replace("%", "%%")) if isinstance(part, bytes))
+
+
 def parsed_format(text: str) -> list[bytes | str]:
     """Bytes as they are, and letters in the place of %letter.  Raises UsageError."""
     if text and not _TOKEN.search(text):
@@ -124,6 +129,10 @@ def parsed_format(text: str) -> list[bytes | str]:
             f"the format {text!r} has no %letter: each record would be this text; without a format each is the line of "
             "its value, and --json makes it JSON"
         )
+    return _parts(text)
+
+
+def _parts(text: str) -> list[bytes | str]:
     parts: list[bytes | str] = []
     end = 0
     for match in _TOKEN.finditer(text):

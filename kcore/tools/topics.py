@@ -146,10 +146,17 @@ def _described(
             if text is not None:
                 deleted[name] = text
             else:
-                missing.append(str(error))
+                missing.append(f"{error}{_nearest_topic(admin, name)}")
         except _OF_A_TOPIC as error:
             missing.append(str(error))
     return topics, deleted, missing
+
+
+def _nearest_topic(admin: AdminClient, name: str) -> str:
+    try:
+        return nearest(name, admin.describe_cluster().topics)
+    except ApiError:  # one of the topics cannot be described, for one
+        return ""
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:

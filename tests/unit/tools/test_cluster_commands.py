@@ -398,6 +398,13 @@ def test_a_partition_that_is_where_it_is_to_be_needs_no_move(cluster, text):
     assert text("reassign", "stays", "--to", "2", "--dry-run") == nothing
 
 
+def test_of_a_topic_that_is_not_there_the_nearest_name_is_said(cluster, text):
+    text("topics", "create", "payments", "--assign", "0")
+    known_everywhere(cluster, "payments")
+    missing = "kcore: there is no topic 'paymnets'; did you mean payments?\n"
+    assert text("topics", "describe", "paymnets") == (2, "", missing)
+
+
 def test_of_several_topics_those_that_are_there_are_described_and_the_others_named(cluster, text):
     text("topics", "create", "there", "--assign", "0")
     known_everywhere(cluster, "there")

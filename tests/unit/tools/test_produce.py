@@ -92,6 +92,14 @@ def test_keys_choose_the_partition_as_in_kafkas_java_producer(broker, produce):
     assert sorted(records(broker)) == sorted((partition_for_key(key, 3), key, b"v:" + key, headers) for key in keys)
 
 
+@pytest.mark.parametrize("text, separator", [(r"\t", b"\t"), (r"\x01", b"\1"), (r"\\", b"\\"), ("50%", b"50%")])
+def test_a_key_separator_has_the_escapes_of_a_format(broker, produce, text, separator):
+    broker.create_topic("escapes", 1)
+    assert produce(b"k" + separator + b"v\n", "--key-separator", text, topic="escapes") == (0, [])
+    assert records(broker, "escapes") == [(0, b"k", b"v", [])]
+    broker.delete_topic("escapes")
+
+
 def test_one_partition_for_all(broker, produce):
     broker.create_topic("fixed", 3)
     assert produce(b"a\nb\n", "--partition", "2", topic="fixed") == (0, [])
@@ -171,10 +179,11 @@ def test_what_is_printed_as_json_is_taken_back(command, tmp_path, capfdbinary):
         (b'{"value": "", "headers": [["a"]]}', "headers: expected a list of [name, value]"),
         (b'{"value": "", "headers": "a"}', "headers: a text, expected a list"),
         (b'{"value": "", "headers": [[null, ""]]}', "a header's name is null"),
+        (b'{"value": "", "partition": "1"}', 'partition: "1", expected a whole number from 0'),
         (b'{"value": "", "timestamp": -2}', "timestamp: -2, expected a whole number from -1"),
-        (b'{"value": "", "timestamp": "now"}', "timestamp: now, expected a whole number"),
+        (b'{"value": "", "timestamp": "now"}', 'timestamp: "now", expected a whole number'),
         (b'{"value": "", "partition": 3}', "orders has no partition 3, it has 0 to 2"),
-        (b'{"value": "", "partition": true}', "partition: True, expected a whole number"),
+        (b'{"value": "", "partition": true}', "partition: true, expected a whole number"),
         (b'{"type": "damage", "value": ""}', "of type 'damage', expected a record"),
     ],
     ids=lambda value: repr(value)[:40],
@@ -192,6 +201,9 @@ def test_what_the_command_line_cannot_mean_is_refused(produce):
     assert produce(b"a", "--key-separator", ":", "--json")[0] == 2
     assert produce(b"a", "--partition", "3") == (2, ["kcore: orders has no partition 3, it has 0 to 2"])
     assert produce(b"a", topic="ordres") == (2, ["kcore: there is no topic 'ordres'; did you mean orders?"])
+    nothing = "kcore: there is no topic 'nothing-like-it': `kcore topics create nothing-like-it` makes it"
+    assert produce(b"a", topic="nothing-like-it") == (2, [nothing])
+    assert r"'\\q' of the format means nothing" in produce(b"a", "--key-separator", r"\q")[1][0]
     assert "expected NAME=VALUE" in produce(b"a", "--header", "k")[1][0]
 
 
