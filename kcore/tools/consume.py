@@ -97,7 +97,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_bootstrap(parser, default=default_bootstrap())
     add_timeout(parser, "give up when a partition's leader is away for so long")
-    parser.epilog = "Without --json and --format a line for each value; null is an empty line."
+    parser.epilog = (
+        "Without --json and --format a line for each value; null is an empty line.  "
+        "Exit status: 0 all is printed, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow."
+    )
 
 
 class _Span(NamedTuple):

@@ -67,6 +67,9 @@ def _show(args: argparse.Namespace, command: str, **arguments: Any) -> int:
     return OK
 
 
+#: The answer is the answer, whatever it says.
+STATUS_1 = None
+
 COMMANDS = {
     "isr": (Command(_add_isr, _run_isr), "say who is in sync and why, and what bounds the high watermark"),
     "fetch": (Command(_add_fetch, _run_fetch), "say what a fetch would get now, and what waiting requests wait for"),

@@ -186,6 +186,8 @@ def _run_delete(args: argparse.Namespace) -> int:
     return status
 
 
+STATUS_1 = "the log end of a partition is unknown, or an offset cannot be moved"
+
 COMMANDS = {
     "list": (Command(_add_list, _run_list), "list the consumer groups"),
     "describe": (

@@ -16,7 +16,8 @@ from kcore.errors import KafkaError
 from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, note_variable, with_notes
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
-#: of its own has subcommands, with the functions in the place of a module.
+#: of its own has subcommands, with the functions in the place of a module, and STATUS_1 if its exit status 1 means
+#: something else than _STATUS_1.
 COMMANDS: dict[str, tuple[Any, str]] = {
     "serve": ("kcore.tools.serve", "run a broker on a data directory"),
     "dump": ("kcore.tools.dump_log_segments", "show what log files hold: text, JSON lines or Arrow"),
@@ -46,14 +47,24 @@ COMMANDS: dict[str, tuple[Any, str]] = {
 _ABOUT = "The Apache Kafka log, native in Python."
 
 
-def overview(prog: str = "kcore", commands: Mapping[str, tuple[Any, str]] = COMMANDS, about: str = _ABOUT) -> Parser:
-    """A parser that knows the commands, but none of their arguments: its help lists them."""
+#: What exit status 1 means.
+_STATUS_1 = "damage or a difference found, or something in the answer is not in order"
+
+
+def overview(
+    prog: str = "kcore",
+    commands: Mapping[str, tuple[Any, str]] = COMMANDS,
+    about: str = _ABOUT,
+    status_1: str | None = _STATUS_1,
+) -> Parser:
+    """A parser that knows the commands, but none of their arguments: its help lists them.  status_1: None where no
+    command has it."""
+    statuses = ["0 fine", *([f"1 {status_1}"] if status_1 else []), "2 usage or environment", "130 Ctrl-C"]
     parser = Parser(
         prog=prog,
         usage=f"{prog} COMMAND [ARGUMENT...]",
         description=about,
-        epilog=f"`{prog} COMMAND --help` says more.\n"
-        "Exit status: 0 fine, 1 damage or a difference found, 2 usage or environment.",
+        epilog=f"`{prog} COMMAND --help` says more.\nExit status: {'; '.join(statuses)}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
     )
@@ -94,9 +105,10 @@ def _run(
     prog: str = "kcore",
     commands: Mapping[str, tuple[Any, str]] = COMMANDS,
     about: str = _ABOUT,
+    status_1: str | None = _STATUS_1,
 ) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        overview(prog, commands, about).print_help(sys.stdout if argv else sys.stderr)
+        overview(prog, commands, about, status_1).print_help(sys.stdout if argv else sys.stderr)
         return OK if argv else USAGE
     name = argv[0].removeprefix("--") if argv[0] == "--version" else argv[0]
     if name not in commands:
@@ -105,7 +117,7 @@ def _run(
     command, subcommands = _loaded(commands[name][0])
     text = _sentence(commands[name][1])
     if subcommands is not None:
-        return _run(argv[1:], f"{prog} {name}", subcommands, text)
+        return _run(argv[1:], f"{prog} {name}", subcommands, text, getattr(command, "STATUS_1", status_1))
     parser = Parser(prog=f"{prog} {name}", description=text)
     command.add_arguments(parser)
     args = parser.parse_args(argv[1:])

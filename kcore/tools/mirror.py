@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=positive, default=60, metavar="S", help="give up after S seconds without a record; default 60"
     )
     add_json(parser, "one JSON object a line for each partition")
+    parser.epilog = "Exit status: 0 all is copied, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow."
 
 
 def _numbers(text: str) -> list[int]:

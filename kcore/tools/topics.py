@@ -371,6 +371,8 @@ def _assignment(text: str) -> list[tuple[int, ...]]:
     return [broker_ids(part) for part in text.split(":")]
 
 
+STATUS_1 = "a partition has no leader, or a replica that is not in sync or not available; a deletion waits for brokers"
+
 COMMANDS = {
     "list": (Command(_add_list, _run_list), "list the topics"),
     "describe": (

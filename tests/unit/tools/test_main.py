@@ -124,6 +124,31 @@ def test_the_documentation_names_every_option(command, capsys):
     assert not missing
 
 
+@pytest.mark.parametrize(
+    ("words", "statuses"),
+    [
+        (
+            [],
+            "0 fine; 1 damage or a difference found, or something in the answer is not in order",
+        ),
+        (["topics"], "0 fine; 1 a partition has no leader"),
+        (["groups"], "0 fine; 1 the log end of a partition is unknown, or an offset cannot be moved; 2 usage"),
+        (["explain"], "0 fine; 2 usage or environment"),
+    ],
+)
+def test_the_help_says_what_the_exit_statuses_mean(words, statuses, capsys):
+    assert main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"Exit status: {statuses}" in out and out.endswith("; 130 Ctrl-C.\n")
+
+
+@pytest.mark.parametrize("command", ["consume", "mirror"])
+def test_the_help_says_how_ctrl_c_ends_what_follows(command, capsys):
+    assert main([command, "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "0 all is " in out and "or Ctrl-C with --follow" in out and "130 Ctrl-C without --follow" in out
+
+
 def test_help_loads_neither_numpy_nor_any_native_module():
     code = (
         "import sys; from kcore.tools.main import main; main(['--help']);"
