@@ -167,6 +167,13 @@ def end_of_segment(partition: PartitionFiles, base: int) -> int | None:
     return partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT) if partition.clean else None
 
 
+def once_reached(partition: PartitionFiles) -> int:
+    """The end that the log had at least once, by its checkpoints; 0 if they say nothing.  The high watermark is not
+    above the end of the log that it was written for."""
+    names = (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT)
+    return max(partition.checkpoints.get(name, 0) for name in names)
+
+
 def longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
     """bool[n]: which elements form a longest subsequence in which each `first` is above the `last` of the element
     before it, or equal to it if not strictly."""
@@ -227,6 +234,8 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
         offset = partition.checkpoints.get(name)
         if offset is not None and offset > end_offset:
             text = f"the log ends at offset {end_offset}, {name} says {offset}"
+            if name == REPLICATION_OFFSET_CHECKPOINT:
+                text += f": offsets {end_offset}..{offset - 1} are missing"
             yield Problem(path, text, end_offset, warning=mended)
     for entry in partition.epochs or ():
         if entry.start_offset > end_offset:

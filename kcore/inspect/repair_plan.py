@@ -35,6 +35,7 @@ from kcore.inspect.partition_checks import (
     epochs_of,
     lone_log_problems,
     longest_ascending,
+    once_reached,
     unreadable,
 )
 from kcore.inspect.producer_checks import (
@@ -418,17 +419,17 @@ def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage
 
 
 def _missing_end(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Problem]:
-    """The offsets below the recovery point that the last file, which can be read to its end, does not have."""
-    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
-    if not kept or point is None:
+    """The offsets that the log had, by its checkpoints, and the last file, which can be read to its end, does not."""
+    if not kept:
         return
     segment, base = kept[-1].segment, kept[-1].base
     rows = segment.batches
     if segment.size != (int(rows["position"][-1] + rows["size"][-1]) if len(rows) else 0):
         return
     end_offset = max([base, *(rows["last_offset"][-1:] + 1).tolist()])
-    if end_offset < point:
-        yield next(check_end(partition, segment.path, end_offset))._replace(last_offset=point - 1)
+    if end_offset < (limit := once_reached(partition)):
+        problems = check_end(partition, segment.path, end_offset)
+        yield next(p for p in problems if f"says {limit}" in p.text)._replace(last_offset=limit - 1)
 
 
 def _losses(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Loss]:

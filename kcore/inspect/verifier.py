@@ -37,6 +37,7 @@ from kcore.inspect.partition_checks import (
 )
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
+from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -298,9 +299,14 @@ def _judge_log(
     """sound: consistent() of the segment."""
     _count(result.counts, segment)
     result.problems += check_batches(partition, base, segment)
-    if partition.next_base(base) is None and not sound.incomplete:
-        end = sound.end_offset
-        result.problems += check_end(partition, segment.path, base if end is None else end)
+    if partition.next_base(base) is not None:
+        return
+    end = base if sound.end_offset is None else sound.end_offset
+    if not sound.incomplete:
+        result.problems += check_end(partition, segment.path, end)
+    elif segment.tail is not None and not partition.clean:
+        problems = check_end(partition, segment.path, end)
+        result.problems += (problem for problem in problems if REPLICATION_OFFSET_CHECKPOINT in problem.text)
 
 
 def _count(counts: Summary, segment: ScannedSegment) -> None:

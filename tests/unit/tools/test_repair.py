@@ -635,3 +635,45 @@ def test_where_the_end_of_a_transaction_is_corrected_its_index_stays_as_it_is(at
     status, events = run_json(capsys, "repair", data, "--apply", "--in-place")
     assert [event["action"] for event in by_type(events, "action")] == ["correct"], field
     assert status == 0 and {name: data for name, data in contents(data).items() if name in sound} == sound
+
+
+def set_checkpoint(data: Path, name: str, offset: int) -> None:
+    OffsetCheckpointFile(str(data / name)).write({TopicPartition("t", 0): offset})
+
+
+@pytest.mark.parametrize("salvage", SALVAGES)
+def test_a_last_segment_that_is_missing_below_the_high_watermark_is_a_loss(salvage, pristine, tmp_path, capsys):
+    """After a failure of the machine the recovery point says nothing about it: acknowledged records need no fsync."""
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    first = int(max((data / "t-0").glob("*.log")).stem)
+    end = max(offsets_in(data / "t-0")) + 1
+    set_checkpoint(data, "recovery-point-offset-checkpoint", first)
+    set_checkpoint(data, "replication-offset-checkpoint", end)
+    for path in (data / "t-0").glob(f"{first:020}.*"):
+        path.unlink()
+    missing = f"offsets {first}..{end - 1}"
+    main(["verify", str(data)])
+    assert f"{missing} are missing" in capsys.readouterr().out
+    assert main(["repair", str(data), "--salvage", salvage]) == 1
+    printed = capsys.readouterr().out
+    assert f"{missing}: {end - first} offsets in no file" in printed
+    assert "no record is lost" not in printed
+    _, events = run_json(capsys, "repair", data, "--apply", "--salvage", salvage)
+    (loss,) = by_type(events, "loss")
+    assert (loss["first_offset"], loss["last_offset"], loss["size"]) == (first, end - 1, 0)
+    assert marks(tmp_path / "data.repaired") == {"t-0": first}
+
+
+def test_an_unclean_tail_below_the_high_watermark_names_the_offsets_that_are_missing(pristine, tmp_path, capsys):
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    log = max((data / "t-0").glob("*.log"))
+    last = model.decode_batches(log.read_bytes())[-1]
+    end = last.base_offset + len(last.records)
+    set_checkpoint(data, "recovery-point-offset-checkpoint", int(log.stem))
+    set_checkpoint(data, "replication-offset-checkpoint", end)
+    os.truncate(log, log.stat().st_size - 1)
+    _, events = run_json(capsys, "verify", data)
+    expected = f"replication-offset-checkpoint says {end}: offsets {last.base_offset}..{end - 1} are missing"
+    assert [e for e in by_type(events, "warning") if expected in e["problem"]]
