@@ -50,6 +50,24 @@ def add_timeout(parser: argparse.ArgumentParser, what: str = "for each request",
     parser.add_argument("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
 
 
+def add_topic(
+    parser: argparse.ArgumentParser, text: str | None = None, *, kafkas_tool: str = "kafka-topics.sh"
+) -> None:
+    """TOPIC and --topic, for one_topic()."""
+    parser.add_argument("topic", nargs="?", type=protocol_string, metavar="TOPIC", help=text)
+    parser.add_argument(
+        "--topic", dest="named_topic", type=protocol_string, metavar="TOPIC", help=f"the same, as {kafkas_tool} has it"
+    )
+
+
+def one_topic(args: argparse.Namespace) -> str:
+    """Raises UsageError unless exactly one is given."""
+    names: list[str] = [name for name in (args.topic, args.named_topic) if name is not None]
+    if len(names) != 1:
+        raise UsageError("expected one TOPIC")
+    return names[0]
+
+
 class Errors:
     """What a command writes to stderr: each broker that does not answer is named once with the reason, in the error
     that follows from it or in a line of its own.

@@ -71,10 +71,10 @@ def with_notes(error: BaseException) -> str:
 
 
 def _with_times_joined(words: list[str]) -> list[str]:
-    """["--from", "-1h"] as ["--from=-1h"]: argparse takes -1h for an option."""
+    """["--from", "-1h"] as ["--from=-1h"], ["-o", "-1h"] as ["-o=-1h"]: argparse takes -1h for an option."""
     joined: list[str] = []
     for word in words:
-        if joined and re.fullmatch(r"-\d+[a-z]+", word) and re.fullmatch(r"--[a-z][a-z-]*", joined[-1]):
+        if joined and re.fullmatch(r"-\d+[a-z]+", word) and re.fullmatch(r"--[a-z][a-z-]*|-o", joined[-1]):
             joined[-1] += f"={word}"
         else:
             joined.append(word)

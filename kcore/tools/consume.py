@@ -18,7 +18,14 @@ from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, Unkno
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
-from kcore.tools.cluster_command import add_timeout, existing_partition, group_client, members_text
+from kcore.tools.cluster_command import (
+    add_timeout,
+    add_topic,
+    existing_partition,
+    group_client,
+    members_text,
+    one_topic,
+)
 from kcore.tools.command_line import (
     INTERRUPTED,
     OK,
@@ -42,16 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Print the records of a topic: from the first one up to the end that its partitions had when the command "
         "started.  With --follow it goes on until Ctrl-C."
     )
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
+    add_topic(parser, kafkas_tool="kafka-console-consumer.sh")
     parser.add_argument("--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from",
         "--offset",
+        "-o",
         dest="start",
         type=place,
         metavar="PLACE",
         help=f"where to begin: earliest (default), latest, an offset, or {TIME_HELP}",
+    )
+    start.add_argument(
+        "--from-beginning",
+        dest="start",
+        action="store_const",
+        const=Place(timestamp=EARLIEST),
+        help="the same as --from earliest",
     )
     start.add_argument(
         "--tail",
@@ -114,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
     """0; 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
     if args.follow and args.until is not None and args.until.offset is None:
         raise UsageError("--follow goes on for ever: --until can only be an offset with it")
+    args.topic = one_topic(args)
     printer = _Printer(args)
     with group_client(args) as (client, errors):
         leaders = TopicLeaders(

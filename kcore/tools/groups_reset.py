@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kcore.client.group_client import LATEST, GroupClient, GroupDescription
+from kcore.client.group_client import EARLIEST, LATEST, GroupClient, GroupDescription
 from kcore.common.text import counted, json_line, nearest, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
@@ -21,7 +21,7 @@ from kcore.tools.cluster_command import (
     topics_of,
 )
 from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, protocol_string
-from kcore.tools.offset_places import TIME_HELP, listed, log_starts, offsets_of, place
+from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place, time_ms
 
 
 class _Move(NamedTuple):
@@ -41,7 +41,15 @@ class _Move(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("group", type=protocol_string, metavar="GROUP")
+    parser.add_argument("group", nargs="?", type=protocol_string, metavar="GROUP")
+    parser.add_argument(
+        "--group",
+        dest="named_group",
+        type=protocol_string,
+        metavar="GROUP",
+        help="the same, as kafka-consumer-groups.sh has it; so are --to-earliest, --to-latest, --to-offset, "
+        "--to-datetime, --shift-by and --execute",
+    )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "--topic",
@@ -60,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help=f"earliest, latest, an offset, or the first record at or after {TIME_HELP}",
     )
-    where.add_argument("--by", type=int, metavar="N", help="so many offsets forward, or back if it is negative")
+    _add_kafkas_places(where)
+    where.add_argument(
+        "--by", "--shift-by", type=int, metavar="N", help="so many offsets forward, or back if it is negative"
+    )
     parser.add_argument(
         "--apply",
         "--execute",
@@ -72,8 +83,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_kafkas_places(where: Any) -> None:
+    """--to as kafka-consumer-groups.sh spells it."""
+    for name, timestamp in (("--to-earliest", EARLIEST), ("--to-latest", LATEST)):
+        place_then = Place(timestamp=timestamp)
+        where.add_argument(name, dest="to", action="store_const", const=place_then, help=argparse.SUPPRESS)
+    where.add_argument("--to-offset", dest="to", type=_offset, metavar="N", help=argparse.SUPPRESS)
+    where.add_argument("--to-datetime", dest="to", type=_datetime, metavar="TIME", help=argparse.SUPPRESS)
+
+
+def _offset(text: str) -> Place:
+    """Raises ArgumentTypeError."""
+    if (found := place(text)).offset is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset")
+    return found
+
+
+def _datetime(text: str) -> Place:
+    """Raises ArgumentTypeError."""
+    try:
+        return Place(timestamp=time_ms(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {TIME_HELP}") from None
+
+
 def run(args: argparse.Namespace) -> int:
     """0; 1 if some partitions cannot be moved; 2 if some were not.  Raises OSError, KafkaError, UsageError."""
+    names = [name for name in (args.group, args.named_group) if name is not None]
+    if len(names) != 1:
+        raise UsageError("expected one GROUP")
+    (args.group,) = names
     with group_client(args) as (client, _):
         group = _described(client, args)
         moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))

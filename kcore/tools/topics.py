@@ -17,7 +17,16 @@ from kcore.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, is_in_sync, leader_text
+from kcore.tools.cluster_command import (
+    add_cluster,
+    add_topic,
+    admin_client,
+    broker_ids,
+    ids_text,
+    is_in_sync,
+    leader_text,
+    one_topic,
+)
 from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, positive_int16, positive_int32, protocol_string
 
 #: How long brokers that are alive may take to delete a topic until that is said.
@@ -160,7 +169,7 @@ def _nearest_topic(admin: AdminClient, name: str) -> str:
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
-    _add_topic(parser)
+    add_topic(parser)
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
     parser.add_argument(
         "--replicas",
@@ -188,7 +197,7 @@ def _run_create(args: argparse.Namespace) -> int:
     if args.assign is not None and (args.partitions is not None or args.replicas is not None):
         raise UsageError("--assign goes without --partitions and --replicas")
     _check_named_once([name for name, _ in args.config])
-    topic = _topic(args)
+    topic = one_topic(args)
     with admin_client(args) as admin:
         try:
             partitions, replicas = admin.create_topic(
@@ -214,7 +223,7 @@ def _run_create(args: argparse.Namespace) -> int:
 
 
 def _add_alter(parser: argparse.ArgumentParser) -> None:
-    _add_topic(parser)
+    add_topic(parser)
     parser.add_argument("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
     _add_config(parser)
     parser.add_argument(
@@ -233,7 +242,7 @@ def _run_alter(args: argparse.Namespace) -> int:
     changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
     if args.partitions is None and not changes:
         raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
-    topic, unset = _topic(args), []
+    topic, unset = one_topic(args), []
     with admin_client(args) as admin:
         if args.delete_config:
             # Kafka's brokers answer the deletion of an unknown setting without an error.
@@ -259,12 +268,12 @@ def _run_alter(args: argparse.Namespace) -> int:
 
 
 def _add_delete(parser: argparse.ArgumentParser) -> None:
-    _add_topic(parser, "one topic: its records are gone for good")
+    add_topic(parser, "one topic: its records are gone for good")
     add_cluster(parser, "kcore topics delete orders", "one JSON object")
 
 
 def _run_delete(args: argparse.Namespace) -> int:
-    topic = _topic(args)
+    topic = one_topic(args)
     with admin_client(args) as admin:
         replicas = _replicas(admin, topic)
         admin.delete_topic(topic)
@@ -328,21 +337,6 @@ def await_deletion(
         if time.hi_res_clock_ms() >= deadline_ms:
             return False, []
         time.sleep(_POLL_MS)
-
-
-def _add_topic(parser: argparse.ArgumentParser, text: str | None = None) -> None:
-    parser.add_argument("topic", nargs="?", type=protocol_string, metavar="TOPIC", help=text)
-    parser.add_argument(
-        "--topic", dest="named_topic", type=protocol_string, metavar="TOPIC", help="the same, as kafka-topics.sh has it"
-    )
-
-
-def _topic(args: argparse.Namespace) -> str:
-    """Raises UsageError unless exactly one is given."""
-    names: list[str] = [name for name in (args.topic, args.named_topic) if name is not None]
-    if len(names) != 1:
-        raise UsageError("expected one TOPIC")
-    return names[0]
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -90,6 +90,9 @@ def test_a_line_for_each_value_of_all_partitions_up_to_the_end(consume):
         (["--from", "latest"], []),
         (["--from", "1"], [1, 2, 4, 5, 7, 8]),
         (["--offset", "2"], [2, 5, 8]),
+        (["-o", "2"], [2, 5, 8]),
+        (["-o", "-1h"], []),
+        (["--from-beginning"], range(9)),
         (["--from", f"@{T0 + 4 * HOUR_MS}"], [4, 5, 6, 7, 8]),
         (["--from", "2023-11-15T02:13:21Z"], [5, 6, 7, 8]),
         (["--from", "2023-11-15T02:13:20"], [4, 5, 6, 7, 8]),
@@ -152,6 +155,15 @@ def test_a_format_as_that_of_kcat(consume):
     )
     assert consume("--partition", "0", "--max", "1", "--format", "%R") == b"\0\0\0\2"
     assert consume("--partition", "0", "--max", "2", "--format", "") == b""
+
+
+def test_the_topic_as_kafkas_console_consumer_has_it(broker, capfdbinary):
+    at = ["--bootstrap-server", broker.bootstrap_servers]
+    assert main(["consume", *at, "--topic", "orders", "--from-beginning", "--partition", "1"]) == 0
+    assert capfdbinary.readouterr() == (b"v3\nv4\nv5\n", b"")
+    for words in (["orders", "--topic", "orders"], []):
+        assert main(["consume", *at, *words]) == 2
+        assert capfdbinary.readouterr() == (b"", b"kcore: expected one TOPIC\n")
 
 
 def test_the_format_json_is_json_as_that_of_produce_and_dump(consume):

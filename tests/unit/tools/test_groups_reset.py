@@ -1,6 +1,7 @@
 """kcore groups reset, against a cluster of one broker."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -91,6 +92,37 @@ def test_with_apply_the_offsets_are_there(cluster, group, reset, which, words, e
     changed = sum(new != old for new, old in zip(expected, (3, 5), strict=True))
     assert lines[0] == f"{group}: {changed} offset{'s' if changed != 1 else ''} changed"
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["--to-earliest"], (1, 0)),
+        (["--to-latest"], (5, 5)),
+        (["--to-offset", "2"], (2, 2)),
+        (["--to-datetime", datetime.fromtimestamp((T0 + 4000) / 1000, UTC).isoformat()], (2, 2)),
+        (["--shift-by", "-1"], (2, 4)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_the_options_of_kafkas_tool(cluster, group, reset, words, expected):
+    assert reset("--group", group, "--topic", "orders", *words, "--execute")[0] == 0
+    assert committed(cluster, group) == {"orders-0": expected[0], "orders-1": expected[1]}
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (["--to-offset", "latest"], "'latest': expected an offset"),
+        (["--to-datetime", "5"], "'5': expected a time"),
+        (["--to-earliest", "--to", "1"], "not allowed with"),
+        (["--to-earliest", "--group", "other"], "expected one GROUP"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_the_options_of_kafkas_tool_cannot_mean_is_refused(group, reset, words, reason):
+    status, lines, err = reset(group, "--topic", "orders", *words)
+    assert (status, lines) == (2, []) and reason in err
 
 
 def test_an_offset_outside_the_log_is_moved_to_its_end_and_that_is_said(group, reset):
