@@ -18,7 +18,7 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files, lost_mark
-from kcore.inspect.batch_checks import check_batches, corrected
+from kcore.inspect.batch_checks import check_batches, check_offsets, corrected
 from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.gap_checks import check_gaps, find_gaps
@@ -298,7 +298,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
-    _plan_mark(plan, partition)
+    _plan_mark(plan, partition, kept)
     for path in log_files.known_files(directory, marked=True):
         # A .log.swap may be the only copy of the segments that it replaces, so its damage is only reported.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -588,14 +588,33 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> No
         plan.actions.append(Action("rewrite", path, reason, content=content))
 
 
-def _plan_mark(plan: Plan, partition: PartitionFiles) -> None:
+def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
     """First of the actions: it is on the disk before anything is cut."""
-    losses = [(loss.first_offset, loss.last_offset) for loss in plan.losses]
+    losses: list[tuple[int, int | None]] = []
+    for loss in plan.losses:
+        # Where records go and the batches around them leave no offset free, some offset beside them is wrong.
+        none_is_free = loss.last_offset is not None and loss.last_offset < loss.first_offset
+        losses.append((loss.first_offset, None if none_is_free and loss.records else loss.last_offset))
+    losses += ((offset, None) for offset in _first_doubtful_offsets(partition, kept))
     first_offset = lost_mark.first_lost_offset(plan.directory, losses, partition.log_start_offset)
     if first_offset is not None:
         path = os.path.join(plan.directory, LOST_RECORDS_FILE)
         what: What = "rewrite" if os.path.lexists(path) else "create"
         plan.actions.insert(0, Action(what, path, lost_mark.REASON, content=encode_mark(first_offset)))
+
+
+def _first_doubtful_offsets(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[int]:
+    """Of each segment in which batches contradict each other: the first offset whose batch may be another one.
+
+    Those that stay are more than those that go, and still may be the wrong ones; but not while they go on without a gap
+    from the segment's name."""
+    import numpy as np
+
+    for part in kept:
+        if part.changed and not part.removed and check_offsets(partition, part.base, part.segment):
+            rows = part.after.batches
+            right = np.concatenate([[part.base], rows["last_offset"] + 1])
+            yield int(right[np.flatnonzero(np.append(rows["base_offset"], -1) != right)[0]])
 
 
 def _checkpoint(lines: list[str]) -> bytes:

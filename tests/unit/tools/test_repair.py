@@ -677,3 +677,41 @@ def test_an_unclean_tail_below_the_high_watermark_names_the_offsets_that_are_mis
     _, events = run_json(capsys, "verify", data)
     expected = f"replication-offset-checkpoint says {end}: offsets {last.base_offset}..{end - 1} are missing"
     assert [e for e in by_type(events, "warning") if expected in e["problem"]]
+
+
+def shift_offsets(log: Path, first: int, last: int | None, by: int) -> list[int]:
+    """Add to the base offsets of the batches first..last of a .log, which no CRC covers.  Returns what they were."""
+    content = bytearray(log.read_bytes())
+    batches = model.decode_batches(bytes(content))[first:last]
+    for each in batches:
+        content[each.position : each.position + 8] = (each.base_offset + by).to_bytes(8, "big")
+    log.write_bytes(content)
+    return [each.base_offset for each in batches]
+
+
+@pytest.mark.parametrize("salvage", SALVAGES)
+def test_a_batch_that_goes_though_its_offsets_stay_with_others_leaves_the_mark(salvage, pristine, tmp_path, capsys):
+    """After an unclean stop nothing says where the log ended: which of the offsets is lost is not certain."""
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    log = max((data / "t-0").glob("*.log"))
+    size = len(model.decode_batches(log.read_bytes())[-2].records)
+    first_wrong = shift_offsets(log, -2, None, -size)[0]
+    _, events = run_json(capsys, "repair", data, "--salvage", salvage, "--apply")
+    assert by_type(events, "loss")
+    (mark,) = marks(tmp_path / "data.repaired").values()
+    assert mark is not None and mark <= first_wrong
+
+
+@pytest.mark.parametrize("salvage", SALVAGES)
+def test_the_mark_is_not_above_batches_that_may_be_the_wrong_ones(salvage, pristine, tmp_path, capsys):
+    """Of two runs of batches that contradict each other the shorter goes, but the longer may be the wrong one."""
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    (data / ".kafka_cleanshutdown").unlink()
+    log = max((data / "t-0").glob("*.log"))
+    assert len(model.decode_batches(log.read_bytes())) > 8
+    first_wrong = shift_offsets(log, 1, -2, 400)[0]
+    shift_offsets(log, -4, -2, 3)
+    _, events = run_json(capsys, "repair", data, "--salvage", salvage, "--apply")
+    assert by_type(events, "loss")
+    assert marks(tmp_path / "data.repaired") == {"t-0": first_wrong}
