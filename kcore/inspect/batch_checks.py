@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
+from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
 from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, end_of_segment, longest_ascending
 from kcore.inspect.segment_scan import Rows, ScannedSegment
-from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
-from kcore.record.batch_header import LENGTH_OFFSET, PARTITION_LEADER_EPOCH_OFFSET
+from kcore.record.batch_header import LENGTH_OFFSET
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,10 +29,11 @@ class HeaderFaults:
     the corrections, and whether the offsets fit nowhere.
     """
 
-    #: Those of offsets first.
+    #: Of these and of the corrections, those of offsets first.
     problems: list[Problem]
     offset_problems: int
     corrections: list[Correction]
+    offset_corrections: int
     base_offset: np.ndarray
     last_offset: np.ndarray
     leader_epoch: np.ndarray
@@ -56,32 +57,43 @@ def check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment)
     return faults.problems[: faults.offset_problems] if faults is not None else []
 
 
-def corrected(
-    partition: PartitionFiles, base: int, segment: ScannedSegment, *, epoch_before: int = -1, epoch_after: int = -1
-) -> ScannedSegment:
-    """The segment with the offsets and leader epochs that are certain, and the corrections that lead to them.
+def with_right_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
+    """The segment with the base offsets that are certain, and the corrections that lead to them."""
+    faults = _header_faults(partition, base, segment)
+    if faults is None:
+        return segment
+    corrections = faults.corrections[: faults.offset_corrections]
+    epochs = segment.batches["leader_epoch"]
+    return segment.corrected(corrections, faults.base_offset, faults.last_offset, epochs)
 
-    epoch_before, epoch_after: of the last batch of the segment before it, and of the first one of the segment after it;
-    -1 if there is none, or if it cannot be read.
-    """
-    faults = _header_faults(partition, base, segment, epoch_before, epoch_after)
-    return segment if faults is None else _corrected(segment, faults)
+
+def with_right_epochs(
+    partition: PartitionFiles, segments: list[ScannedSegment]
+) -> tuple[list[ScannedSegment], list[Problem]]:
+    """All segments of a log, whose base offsets are right, with the leader epochs that are certain, the corrections
+    that lead to them, and the problem of each batch that has one."""
+    faults = epoch_faults(partition, segments)
+    if not faults.certain:
+        return segments, []
+    corrected = [
+        segment.corrected(corrections, segment.batches["base_offset"], segment.batches["last_offset"], epochs)
+        for segment, corrections, epochs in zip(segments, faults.corrections, faults.epochs, strict=True)
+    ]
+    return corrected, faults.certain
 
 
 def consistent(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
-    """The same; and batches whose offsets fit nowhere count as bytes that cannot be read.  For the checks of other
-    files against the batches: what is wrong in one batch is reported once."""
+    """The segment with the base offsets and leader epochs that are certain; and batches whose offsets fit nowhere count
+    as bytes that cannot be read.  For the checks of other files against the batches: what is wrong in one batch is
+    reported once."""
     faults = _header_faults(partition, base, segment)
-    return segment if faults is None else _corrected(segment, faults).without(faults.misfits)
+    if faults is None:
+        return segment
+    corrected = segment.corrected(faults.corrections, faults.base_offset, faults.last_offset, faults.leader_epoch)
+    return corrected.without(faults.misfits)
 
 
-def _corrected(segment: ScannedSegment, faults: HeaderFaults) -> ScannedSegment:
-    return segment.corrected(faults.corrections, faults.base_offset, faults.last_offset, faults.leader_epoch)
-
-
-def _header_faults(
-    partition: PartitionFiles, base: int, segment: ScannedSegment, epoch_before: int = -1, epoch_after: int = -1
-) -> HeaderFaults | None:
+def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment) -> HeaderFaults | None:
     """None if nothing is wrong, as in nearly every segment."""
     import numpy as np
 
@@ -93,8 +105,7 @@ def _header_faults(
     limit, end = end_limit(partition, base), end_of_segment(partition, base)
     ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
     offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
-    epochs_beside = (epoch_before, epoch_after)
-    if offsets_fit and _one_known_epoch(partition, table) and not _differs_from(table, *epochs_beside):
+    if offsets_fit and known_epoch_of_all(partition, table):
         return None
     problems: list[Problem] = []
     corrections: list[Correction] = []
@@ -103,11 +114,20 @@ def _header_faults(
     if not offsets_fit:
         first, last = _correct_offsets(segment, rows, base, end, problems, corrections)
         misfits = _misfits(segment, base, limit, first, last, problems)
-    offset_problems = len(problems)
-    epochs = _correct_epochs(partition, segment, first, problems, corrections, epochs_beside)
-    if not problems:
+    epochs = epoch_faults(partition, [segment], [first])
+    of_epochs = epochs.certain + epochs.uncertain
+    if not problems and not of_epochs:
         return None
-    return HeaderFaults(problems, offset_problems, corrections, first, last, epochs, misfits)
+    return HeaderFaults(
+        problems + of_epochs,
+        len(problems),
+        corrections + epochs.corrections[0],
+        len(corrections),
+        first,
+        last,
+        epochs.epochs[0],
+        misfits,
+    )
 
 
 def _adjacent(rows: Rows, end: int) -> np.ndarray:
@@ -233,211 +253,6 @@ def _misfits(
         else:
             add(n, f"last offset {last[n]} is not below {first[kept[slot]]}, the base offset after it")
     return ~fits
-
-
-def _correct_epochs(
-    partition: PartitionFiles,
-    segment: ScannedSegment,
-    first: np.ndarray,
-    problems: list[Problem],
-    corrections: list[Correction],
-    epochs_beside: tuple[int, int],
-) -> np.ndarray:
-    """The leader epochs, corrected where they are certain.  They never decrease, and agree with
-    leader-epoch-checkpoint.  first: the base offsets, corrected."""
-    import numpy as np
-
-    table = segment.batches
-    epochs = table["leader_epoch"]
-    entries = partition.epochs or []
-    slot = np.searchsorted(np.array([entry.start_offset for entry in entries]), first, "right") - 1
-    # The checkpoint has no epoch for offsets below its first entry; batches with those are before the log start offset.
-    # -1, as in magic 0 and 1 and from old brokers, is no epoch and is not checked.
-    in_file = np.append(np.array([entry.epoch for entry in entries], np.int64), -1)[slot]
-    differs = (in_file >= 0) & (epochs != in_file) & (epochs != -1)
-    right, by_file = _certain_epochs(partition, segment, in_file, differs, epochs_beside)
-    certain = np.flatnonzero(right != epochs)
-    for n in certain.tolist():
-        position, found, expected = int(table["position"][n]), int(epochs[n]), int(right[n])
-        if by_file[n]:
-            text = f"leader epoch {found}, {LEADER_EPOCH_CHECKPOINT} has {expected}"
-        else:
-            text = f"leader epoch {found}, the batches before and after it have {expected}"
-        problems.append(Problem(segment.path, text, int(first[n]), position))
-        content = expected.to_bytes(4, "big")
-        text = f"leader epoch {found}, expected {expected}"
-        corrections.append(Correction(position, position + PARTITION_LEADER_EPOCH_OFFSET, content, text))
-    problems += _other_epochs(partition, segment, first, right, in_file)
-    return right
-
-
-def _certain_epochs(
-    partition: PartitionFiles,
-    segment: ScannedSegment,
-    in_file: np.ndarray,
-    differs: np.ndarray,
-    epochs_beside: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """(the epochs, with the right ones where these are certain; where leader-epoch-checkpoint decided).
-
-    in_file: the epoch in leader-epoch-checkpoint, -1 for none; differs: where the batch has another."""
-    import numpy as np
-
-    table = segment.batches
-    epochs = table["leader_epoch"].astype(np.int64)
-    adjacent = _adjacent(table, segment.size)
-    is_new_format = table["magic"] == 2
-    candidates = is_new_format & (epochs != -1)
-    before = np.concatenate([epochs_beside[:1], epochs[:-1]])
-    after = np.concatenate([epochs[1:], epochs_beside[1:]])
-    after = np.where(after < 0, np.iinfo(np.int64).max, after)
-    has_both = adjacent[:-1] & adjacent[1:]
-    same = has_both & candidates & (before == after) & (before >= 0) & (epochs != before)
-    # Where epochs alternate, each of two neighbours is an exception beside the other: neither is certain.
-    beside_another = np.zeros(len(epochs), bool)
-    beside_another[1:] |= same[:-1]
-    beside_another[:-1] |= same[1:]
-    same &= ~beside_another
-    neighbour_differs = np.concatenate([[False], differs[:-1]]) | np.concatenate([differs[1:], [False]])
-    same &= ~neighbour_differs
-    out_of_order = (epochs < before) | (epochs > after)
-    if partition.clean and partition.epochs:
-        # A clean stop leaves the checkpoint complete.
-        out_of_order |= epochs > partition.epochs[-1].epoch
-    by_file = candidates & differs & ~neighbour_differs & out_of_order & (before <= in_file) & (in_file <= after)
-    right = np.where(by_file, in_file, np.where(same, before, epochs))
-    for start, stop in _runs(candidates & differs & ~by_file & ~same):
-        if _is_wrong_by_file(partition, epochs, in_file, adjacent, start, stop, epochs_beside):
-            right[start:stop], by_file[start:stop] = in_file[start:stop], True
-    if not partition.epochs:
-        for start in (np.flatnonzero(epochs[1:] != epochs[:-1]) + 1).tolist():
-            _correct_between(epochs, candidates, adjacent, start, right)
-    return right, by_file
-
-
-def _runs(mask: np.ndarray) -> list[tuple[int, int]]:
-    """(start, stop) of each run of True."""
-    import numpy as np
-
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
-    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _is_wrong_by_file(
-    partition: PartitionFiles,
-    epochs: np.ndarray,
-    in_file: np.ndarray,
-    adjacent: np.ndarray,
-    start: int,
-    stop: int,
-    epochs_beside: tuple[int, int],
-) -> bool:
-    """Whether leader-epoch-checkpoint is right about a few neighbouring batches.  It is where a batch beside them has
-    the epoch that it has for all of them, and theirs would have to be in it, or are out of order."""
-    if stop - start > _LONGEST_RUN or not adjacent[start : stop + 1].all():
-        return False
-    import numpy as np
-
-    right = int(in_file[start])
-    before = int(epochs[start - 1]) if start else epochs_beside[0]
-    after = int(epochs[stop]) if stop < len(epochs) else epochs_beside[1]
-    if right not in (before, after) or (in_file[start:stop] != right).any():
-        return False
-    if before > right or 0 <= after < right:
-        return False
-    wrong = epochs[start:stop]
-    disproved = (wrong < before) | ((wrong > after) & (after >= 0))
-    if partition.clean:
-        # A clean stop leaves the checkpoint complete.
-        disproved |= ~np.isin(wrong, [entry.epoch for entry in partition.epochs or ()])
-    return bool(disproved.all())
-
-
-def _correct_between(
-    epochs: np.ndarray, candidates: np.ndarray, adjacent: np.ndarray, start: int, right: np.ndarray
-) -> None:
-    """Without leader-epoch-checkpoint: give the few batches from `start` on the epoch that more batches before them and
-    more batches after them have."""
-    epoch = epochs[start - 1]
-    for count in range(2, _LONGEST_RUN + 1):
-        first, end = start - count - 1, start + 2 * count + 1
-        if first < 0 or end > len(epochs):
-            return
-        beside = [*range(first, start), *range(start + count, end)]
-        if (
-            epoch >= 0
-            and adjacent[first + 1 : end].all()
-            and (epochs[beside] == epoch).all()
-            and (epochs[start : start + count] != epoch).all()
-            and candidates[start : start + count].all()
-        ):
-            right[start : start + count] = epoch
-            return
-
-
-def _other_epochs(
-    partition: PartitionFiles,
-    segment: ScannedSegment,
-    first: np.ndarray,
-    epochs: np.ndarray,
-    in_file: np.ndarray,
-) -> Iterator[Problem]:
-    """The problems of epochs of which it is not certain what they should be."""
-    import numpy as np
-
-    table = segment.batches
-
-    def at(n: int, text: str) -> Problem:
-        return Problem(segment.path, text, int(first[n]), int(table["position"][n]))
-
-    for n in np.flatnonzero(epochs < -1).tolist():
-        yield at(n, f"leader epoch {epochs[n]}")
-    if not partition.epochs:
-        checked = np.flatnonzero((epochs >= 0) & (table["magic"] == 2))
-        fits = longest_ascending(epochs[checked], epochs[checked], strictly=False)
-        kept = checked[fits]
-        for n in checked[~fits].tolist():
-            slot = int(np.searchsorted(kept, n))
-            if slot and epochs[n] < epochs[kept[slot - 1]]:
-                yield at(n, f"leader epoch {epochs[n]} after a higher one, {epochs[kept[slot - 1]]}")
-            else:
-                yield at(n, f"leader epoch {epochs[n]} before a lower one, {epochs[kept[slot]]}")
-        return
-    # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
-    may_be_new = epochs > partition.epochs[-1].epoch if not partition.clean else np.zeros(len(epochs), bool)
-    wrong = np.flatnonzero((in_file >= 0) & (epochs >= 0) & (epochs != in_file))
-    if not len(wrong):
-        return
-    # If the checkpoint is wrong, all batches of an epoch differ: they are one problem.
-    changes = (np.diff(wrong) > 1) | (np.diff(epochs[wrong]) != 0) | (np.diff(in_file[wrong]) != 0)
-    starts = np.flatnonzero(np.concatenate([[True], changes]))
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(wrong)], strict=True):
-        n, more = int(wrong[start]), end - start - 1
-        text = f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {in_file[n]}"
-        if more:
-            text += f"; so in the {counted(more, 'batch', 'batches')} after it"
-        yield at(n, text)._replace(warning=bool(may_be_new[n]))
-
-
-def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
-    """True if all batches have one epoch and their offsets are those of that epoch in leader-epoch-checkpoint.  Most
-    segments are so, and need no other check of epochs.  The offsets need not ascend here: they are checked before."""
-    epochs, first = table["leader_epoch"], table["base_offset"]
-    epoch = int(epochs[0])
-    if epoch < 0 or not (epochs == epoch).all():
-        return False
-    entries = partition.epochs or []
-    if not entries:
-        return True
-    n = next((n for n, entry in enumerate(entries) if entry.epoch == epoch), None)
-    if n is None or int(first.min()) < entries[n].start_offset:
-        return False
-    return n + 1 == len(entries) or int(first.max()) < entries[n + 1].start_offset
-
-
-def _differs_from(table: Rows, epoch_before: int, epoch_after: int) -> bool:
-    """Whether the batches' one epoch is another than that of the batches before and after, which have the same."""
-    return 0 <= epoch_before == epoch_after != int(table["leader_epoch"][0])
 
 
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:

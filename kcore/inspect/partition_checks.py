@@ -248,19 +248,24 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
 
 
 def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
-    """The entries that leader-epoch-checkpoint should have, from the batches alone."""
+    """The entries that leader-epoch-checkpoint should have, from the batches alone; without as few batches as possible
+    where epochs fall."""
+    rows = Rows.of(list(tables))
+    rows = rows[rows["leader_epoch"] >= 0]
+    rows = rows[longest_ascending(rows["leader_epoch"], rows["leader_epoch"], strictly=False)]
+    entries: list[EpochEntry] = []
+    for row in rows[_is_new(rows["leader_epoch"])]:
+        entries.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
+    return entries
+
+
+def _is_new(values: np.ndarray) -> np.ndarray:
+    """bool[n]: whether each value differs from the one before it."""
     import numpy as np
 
-    entries: list[EpochEntry] = []
-    for table in tables:
-        rows = table[table["leader_epoch"] >= 0]
-        epochs = rows["leader_epoch"]
-        new = np.ones(len(rows), bool)
-        new[1:] = epochs[1:] != epochs[:-1]
-        for row in rows[new]:
-            if not entries or row["leader_epoch"] > entries[-1].epoch:
-                entries.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
-    return entries
+    new = np.ones(len(values), bool)
+    new[1:] = values[1:] != values[:-1]
+    return new
 
 
 def check_index(

@@ -18,9 +18,10 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files, lost_mark
-from kcore.inspect.batch_checks import check_batches, check_offsets, corrected
+from kcore.inspect.batch_checks import check_batches, check_offsets, with_right_epochs, with_right_offsets
 from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
+from kcore.inspect.epoch_checks import epoch_faults, epochs_ascend, is_truth_about_epochs
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import scan_all
 from kcore.inspect.partition_checks import (
@@ -50,7 +51,6 @@ from kcore.inspect.segment_scan import Rows, ScannedSegment, scan_segment
 from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
-    EpochEntry,
     OffsetCheckpointFile,
 )
 from kcore.log.log_file_names import (
@@ -269,11 +269,10 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     segments = scan_all(partition, jobs, progress, records=True)
     for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
-        # In order, so that the epoch before each segment is corrected already.
-        before = _epoch_at(segments[n - 1], -1) if n else -1
-        after = _epoch_at(segments[n + 1], 0) if n + 1 < len(segments) else -1
-        segments[n] = corrected(partition, base, segment, epoch_before=before, epoch_after=after)
+        segments[n] = with_right_offsets(partition, base, segment)
         find_gaps(partition, base, segments[n])
+    segments, wrong_epochs = with_right_epochs(partition, segments)
+    plan.problems += _not_among(plan.problems, wrong_epochs)
     gaps = [gap for gap in check_gaps(partition, segments, compacted=compacted) if not gap.explained]
     plan.problems += gaps
     kept = _what_stays(partition, segments, salvage)
@@ -316,9 +315,10 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     return plan
 
 
-def _epoch_at(segment: ScannedSegment, at: int) -> int:
-    """The leader epoch of the first batch (at=0) or the last one (at=-1); -1 if that batch may not have been read."""
-    return -1 if segment.incomplete or not len(segment.batches) else int(segment.batches["leader_epoch"][at])
+def _not_among(known: list[Problem], problems: list[Problem]) -> list[Problem]:
+    """Those about batches that have no problem yet.  (Neighbours in other files show more than one file does.)"""
+    places = {(problem.path, problem.position) for problem in known}
+    return [problem for problem in problems if (problem.path, problem.position) not in places]
 
 
 def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[_Kept]:
@@ -330,19 +330,14 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
         rows = segment.batches
         bad = [damage.position for damage in segment.bad_records]
         mask = ~np.isin(rows["position"], bad) & (rows["base_offset"] >= base)
-        masks.append(mask & (rows["last_offset"] < end_limit(partition, base)) & (rows["leader_epoch"] >= -1))
-    # Offsets and epochs, which no CRC covers, ascend through the whole log: remove as few batches as needed for that.
+        masks.append(mask & (rows["last_offset"] < end_limit(partition, base)))
+    # Offsets, which no CRC covers, ascend through the whole log: remove as few batches as needed for that.
     flat = np.concatenate([np.empty(0, bool), *masks])
     if len(flat):
         rows = Rows.of([segment.batches for segment in segments])
         at = np.flatnonzero(flat)
-        at = at[longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]
-        with_epoch = rows["leader_epoch"][at] >= 0
-        fits = np.ones(len(at), bool)
-        epochs = rows["leader_epoch"][at][with_epoch]
-        fits[with_epoch] = longest_ascending(epochs, epochs, strictly=False)
         flat = np.zeros(len(rows), bool)
-        flat[at[fits]] = True
+        flat[at[longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]] = True
     kept = []
     start, gone = 0, False
     for base, segment in zip(partition.bases, segments, strict=True):
@@ -562,30 +557,27 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> No
     problems = as_far_as_readable(path, check_small_file(path)) if os.path.lexists(path) else []
     plan.problems += problems
     end_offset = plan.end_offset or 0
-    entries: list[EpochEntry] | None = None
-    reason = ""
-    if not problems:
-        contradictions = [
-            problem
-            for part in parts
-            for problem in check_batches(partition, part.base, part.after)
-            if LEADER_EPOCH_CHECKPOINT in problem.text
-        ]
+    after = [part.after for part in parts]
+    uncertain = [problem for problem in epoch_faults(partition, after).uncertain if problem.damage] if after else []
+    plan.problems += _not_among(plan.problems, uncertain)
+    may_rewrite = bool(uncertain) and _are_batches_right(partition, after)
+    if not may_rewrite:
+        plan.beyond_repair += uncertain
+    if problems or may_rewrite:
+        entries, reason = epochs_of(segment.batches for segment in after), (problems or uncertain)[0].text
+    else:
         cut = any(part.removed for part in kept) or bool(parts and parts[-1].loses_end)
         old = partition.epochs or []
         entries = [e for e in old if e.start_offset < end_offset or (e.start_offset == end_offset and not cut)]
         reason = f"the log ends at {end_offset}"
-        problems = [problem for problem in contradictions if not problem.warning]
-    if problems:
-        listed = partition.epochs
-        entries, reason = epochs_of(part.after.batches for part in parts), problems[0].text
-        if partition.clean and listed and len(entries) > len(listed) and entries[: len(listed)] == listed:
-            # A clean stop leaves all epochs in the file, so it contradicts the new ones: nothing is certain.
-            plan.beyond_repair += problems
-            return
-    if entries is not None and entries != partition.epochs and (entries or partition.epochs or problems):
+    if entries != partition.epochs and (entries or partition.epochs or problems):
         content = _checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
         plan.actions.append(Action("rewrite", path, reason, content=content))
+
+
+def _are_batches_right(partition: PartitionFiles, segments: list[ScannedSegment]) -> bool:
+    """Whether leader-epoch-checkpoint is wrong where batches contradict it."""
+    return bool(partition.epochs) and epochs_ascend(segments) and not is_truth_about_epochs(partition, segments)
 
 
 def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:

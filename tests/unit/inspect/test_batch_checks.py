@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kcore.inspect.repair import apply_in_place, apply_to_copy
 from kcore.inspect.repair_plan import plan_repair
@@ -342,8 +344,112 @@ def test_a_wrong_leader_epoch_checkpoint_is_one_problem_of_each_segment(sound, t
     problems = problems_of(data)
     assert len(problems) <= 2 * len(segments)
     assert any("; so in the" in problem.text for problem in problems)
+    # A clean stop leaves the checkpoint complete, so which of the two is wrong is not certain.
+    plans = plan_repair(str(data))
+    assert not any(plan.actions or plan.losses for plan in plans) and any(plan.beyond_repair for plan in plans)
+    (data / ".kafka_cleanshutdown").unlink()
     apply_to_copy(str(data), plan_repair(str(data)), str(tmp_path / "repaired"))
     assert (tmp_path / "repaired" / "orders-0" / "leader-epoch-checkpoint").read_text() == right
+
+
+@pytest.mark.parametrize("old, new", [("2 {}", "5 {}"), ("2 {}", "2 {-}"), ("2 {}", "2 {+}"), ("1 ", "0 ")])
+def test_after_a_clean_stop_a_wrong_number_in_the_leader_epoch_checkpoint_changes_no_batch(old, new, tmp_path):
+    """An epoch of two batches, so they are as few as batches with wrong epochs may be."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with open_log(str(data / "orders-0"), "a") as log:
+        for n in range(30):
+            log.append_as_follower(bytes(old_batch(1, base_offset=n, leader_epoch=1 + (n > 20) + (n > 22))))
+    checkpoint = data / "orders-0" / "leader-epoch-checkpoint"
+    numbers = {"{}": "21", "{-}": "20", "{+}": "22"}
+    for name, number in numbers.items():
+        old, new = old.replace(name, number), new.replace(name, number)
+    text = checkpoint.read_text()
+    assert f"\n{old}" in text
+    checkpoint.write_text(text.replace(f"\n{old}", f"\n{new}"))
+    for salvage in ("keep-after", "truncate"):
+        plans = plan_repair(str(data), salvage=salvage)
+        assert not any(action.corrections for plan in plans for action in plan.actions)
+        assert not any(plan.losses for plan in plans)
+
+
+def epoch_log(directory: Path, starts: list[int], batches: int, segment_bytes: int) -> Path:
+    """One record in each batch; an epoch begins at each of these batches."""
+    directory.mkdir()
+    with open_log(str(directory / "orders-0"), "a", config=LogConfig(segment_bytes=segment_bytes)) as log:
+        for n in range(batches):
+            epoch = 3 + sum(start <= n for start in starts)
+            log.append_as_follower(bytes(old_batch(1, base_offset=n, leader_epoch=epoch)))
+    return directory
+
+
+def headers_without_epoch(data: Path) -> bytes:
+    parts = []
+    for log in sorted((data / "orders-0").glob("*.log")):
+        content = log.read_bytes()
+        parts += [
+            content[b.position : b.position + 12] + content[b.position + 16 : b.position + b.size]
+            for b in model.decode_batches(content)
+        ]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("stop", ["clean", "unclean", "no checkpoint"])
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(values=st.data())
+def test_wrong_leader_epochs_of_neighbours_cost_no_batch_and_a_second_repair_has_nothing_to_do(
+    stop, salvage, values, tmp_path_factory
+):
+    work = tmp_path_factory.mktemp("epochs")
+    starts = values.draw(st.lists(st.integers(1, 29), max_size=4, unique=True))
+    data = epoch_log(work / "data", starts, 30, values.draw(st.sampled_from([300, 700, 1 << 20])))
+    checkpoint = data / "orders-0" / "leader-epoch-checkpoint"
+    right = contents(data)
+    if stop == "unclean":
+        (data / ".kafka_cleanshutdown").unlink()
+    elif stop == "no checkpoint":
+        checkpoint.unlink()
+    batches = headers_without_epoch(data)
+    count = values.draw(st.integers(1, 5))
+    n = values.draw(st.integers(0, 30 - count))
+    for place in places(data)[n : n + count]:
+        with open(place.log, "r+b") as file:
+            file.seek(place.position + 12)
+            file.write(struct.pack(">i", values.draw(st.one_of(st.integers(0, 9), st.integers(-(2**31), 2**31 - 1)))))
+    result = data
+    plans = plan_repair(str(data), salvage=salvage)
+    assert not any(plan.losses for plan in plans)
+    if any(plan.actions for plan in plans):
+        apply_to_copy(str(data), plans, str(work / "repaired"))
+        result = work / "repaired"
+    assert headers_without_epoch(result) == batches
+    again = plan_repair(str(result), salvage=salvage)
+    assert not any(plan.actions or plan.losses for plan in again), again
+    if stop == "clean":
+        assert contents(result)["orders-0/leader-epoch-checkpoint"] == right["orders-0/leader-epoch-checkpoint"]
+        is_left = any(plan.beyond_repair for plan in plans)
+        no_epoch = any(
+            b.leader_epoch == -1 for log in result.rglob("*.log") for b in model.decode_batches(log.read_bytes())
+        )
+        assert is_left or no_epoch or contents(result) == right
+    with open_log(str(result / "orders-0")) as log:
+        assert [record.offset for record in log.records()] == list(range(30))
+    shutil.rmtree(work)
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+def test_wrong_leader_epochs_on_both_sides_of_a_segment_boundary_are_corrected_after_a_clean_stop(salvage, tmp_path):
+    data = epoch_log(tmp_path / "data", [], 30, 700)
+    right = contents(data)
+    found = places(data)
+    second = next(n for n, place in enumerate(found) if place.log != found[0].log)
+    for place in found[second - 1 : second + 1]:
+        flip(place, 15, 0)
+    plans = plan_repair(str(data), salvage=salvage)
+    assert not any(plan.losses or plan.beyond_repair for plan in plans)
+    apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
+    assert contents(tmp_path / "repaired") == right
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
