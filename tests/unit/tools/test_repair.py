@@ -49,9 +49,10 @@ def offsets_in(directory: Path) -> set[int]:
 
 
 def assert_sound_but_for_gaps(capsys, directory: Path, note: str = "") -> None:
-    """keep-after leaves gaps."""
+    """keep-after leaves gaps, and leader epochs of which it is not certain what they should be stay as they are."""
     _, events = run_json(capsys, "verify", directory)
-    assert not [event for event in events if event["type"] == "damage" and event["kind"] != "gap"], note
+    damage = [event for event in events if event["type"] == "damage" and event["kind"] != "gap"]
+    assert not [event for event in damage if not event["problem"].startswith("leader epoch ")], note
 
 
 @pytest.mark.parametrize("arguments", [(), ("--salvage", "keep-after")])
