@@ -198,13 +198,17 @@ def _filled_runs(rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end
     after_is_right = np.concatenate([follows[1:], [end is not None]])
     taken = np.zeros(count, bool)
     runs = []
-    for length in range(1, min(_LONGEST_RUN, count) + 1):
-        starts, stops = np.arange(count - length + 1), np.arange(length, count + 1)
+    lengths = range(1, min(_LONGEST_RUN, count) + 1)
+    stretches = [(np.arange(count - length + 1), np.arange(length, count + 1)) for length in lengths]
+    # Batches that follow each other, however many, and would fit if they were all moved by the same number.  Not from
+    # the file's start: a file in which all batches do not fit is another segment's.
+    edges = np.flatnonzero(~follows[1:]) + 1
+    stretches.append((edges[:-1], edges[1:]))
+    for starts, stops in stretches:
         certain = ~follows[starts] & ~follows[stops] & before_is_right[starts] & after_is_right[stops]
         certain &= free_end[stops] - right[starts] == offsets[stops] - offsets[starts]
         certain &= (apart[stops + 1] == apart[starts]) & (wrappers[stops] == wrappers[starts])
-        for start in np.flatnonzero(certain).tolist():
-            stop = start + length
+        for start, stop in zip(starts[certain].tolist(), stops[certain].tolist(), strict=True):
             has_other_gaps = breaks > np.count_nonzero(~follows[start : stop + 1])
             # The last batch is a neighbour without another side: only in a log without other gaps it is right.
             if stop == count - 1 and end is None and has_other_gaps:

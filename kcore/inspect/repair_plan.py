@@ -283,6 +283,10 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.beyond_repair.append(Problem(directory, text))
         plan.problems.append(plan.beyond_repair[-1])
         return plan
+    if (beyond := _beyond_recovery_point(partition, kept)) is not None:
+        plan.beyond_repair.append(beyond)
+        plan.problems.append(beyond)
+        return plan
     plan.problems += _missing_end(partition, kept)
     _plan_logs(plan, partition, kept, salvage)
     plan.alternative = _alternative(plan, partition, kept, salvage)
@@ -308,7 +312,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     if os.path.lexists(mark):
         problems = as_far_as_readable(mark, check_small_file(mark))
         plan.problems += problems
-        plan.beyond_repair += problems
+        plan.beyond_repair += (problem for problem in problems if problem.damage)
     metadata = os.path.join(directory, PARTITION_METADATA_FILE)
     if os.path.lexists(metadata):
         _remove_if_unreadable(plan, metadata, "a broker writes it anew")
@@ -425,6 +429,31 @@ def _missing_end(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Probl
     if end_offset < (limit := once_reached(partition)):
         problems = check_end(partition, segment.path, end_offset)
         yield next(p for p in problems if f"says {limit}" in p.text)._replace(last_offset=limit - 1)
+
+
+def _beyond_recovery_point(partition: PartitionFiles, kept: list[_Kept]) -> Problem | None:
+    """Batches that would stay, after a gap and beyond the recovery point of a clean stop: the log cannot have had them
+    there.  Without a gap before them they are right, and the checkpoint is wrong; so too if the high watermark is
+    beyond it."""
+    import numpy as np
+
+    last = next((part for part in reversed(kept) if not part.removed), None)
+    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
+    if last is None or last is not kept[-1] or point is None or not partition.clean or once_reached(partition) > point:
+        return None
+    rows = last.after.batches
+    beyond = np.flatnonzero(rows["last_offset"] >= point)
+    if not len(beyond):
+        return None
+    n = int(beyond[0])
+    first = int(rows["last_offset"][n - 1]) + 1 if n else last.base
+    if not first <= point or int(rows["base_offset"][n]) <= first:
+        return None
+    text = (
+        f"the log ends at offset {int(rows['last_offset'][-1]) + 1}, {RECOVERY_POINT_CHECKPOINT} says {point}: from "
+        f"offset {first} on the offsets of the batches are not certain, so no file of this partition changes"
+    )
+    return Problem(last.segment.path, text, first, int(rows["position"][n]))
 
 
 def _losses(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Loss]:

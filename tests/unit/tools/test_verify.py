@@ -271,7 +271,8 @@ def test_the_mark_of_lost_records_is_a_warning_and_a_mark_that_cannot_be_read_is
     assert (status, problem["type"], problem["file"], problem["offset"]) == (0, "warning", str(mark), 4)
     assert "lacks records from offset 4 on" in problem["problem"]
     assert main(["repair", str(mark.parent)]) == 0
-    assert "cannot be repaired: lost-records: warning: offset 4: this replica lacks" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "lost-records: warning: offset 4: this replica lacks" in printed and "cannot be repaired" not in printed
     mark.write_text("version: 0\nfirst_lost_offset: four\n")
     status, (problem,), _ = verify(capsys, mark)
     assert (status, problem["type"]) == (1, "damage") and "line 2" in problem["problem"]
