@@ -6,6 +6,7 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.replica.damage_checks import DamageChecks
 from kcore.replica.partition import OfflinePartition
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.member import registration
 from kcore.server.member.lost_records import IsrDeparture
 from tests.sim.events import Crash, DamageRecords, FlipBit, PreferredElection, Produce, RemoveLog, Settings
 
@@ -38,6 +39,7 @@ WITHOUT_A_LOG = (
 def test_a_broker_whose_log_is_gone_does_not_lead_before_it_has_copied_it(scenario):
     history = scenario(Settings(controller=True), *WITHOUT_A_LOG)
     history.goes_well()
+    history.also(registration, "assigned_partitions", lambda broker_id, store: [])
     history.breaks(NOTHING_LOST, GoneLogs, "find", lambda self, loaders, is_here: None)
 
 
