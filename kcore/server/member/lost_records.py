@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from kcore.common import topic_names
 from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
@@ -45,9 +46,10 @@ def state_without(state: znodes.PartitionStateZNode, broker_id: int) -> znodes.P
 
 
 def assigned_partitions(broker_id: int, store: MetadataStore) -> list[TopicPartition]:
-    """Of which the store says that this broker has a replica.  Raises StoreError."""
+    """Of which the store says that this broker has a replica, but for topics that can have no log.  Raises
+    StoreError."""
     store.ensure_path(znodes.TOPICS)
-    names = sorted(store.children(znodes.TOPICS))
+    names = sorted(filter(topic_names.is_legal, store.children(znodes.TOPICS)))
     assigned = []
     for name, node in zip(names, store.get_many([znodes.topic(name) for name in names]), strict=True):
         if node is None:
