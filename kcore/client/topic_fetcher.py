@@ -30,7 +30,7 @@ _NO_END = (1 << 63) - 1
 
 
 class Fetched(NamedTuple):
-    """Whole batches of a partition, of which the records from first_offset on, below end_offset, are wanted.
+    """Whole batches of a partition.  The caller uses their records from first_offset on and below end_offset.
 
     aborted: transactions to leave out, as columns_of() takes them.  next_offset: after the last batch.
     """

@@ -260,7 +260,7 @@ class LogManager:
         return list(self._logs.future().values())
 
     def gone_logs(self) -> list[TopicPartition]:
-        """Partitions whose directories were removed behind the broker's back, and not made anew since."""
+        """Partitions whose directories somebody removed while the broker was down, and that have no new log yet."""
         with self._lock:
             return list(self._gone.high_watermarks())
 

@@ -77,7 +77,7 @@ class Registration:
         self._store.ensure_path(znodes.BROKER_IDS)
         self._store.add_session_listener(self._session_changed)
         self._wait_for_old_registration()
-        # A log that is not there has lost what the ISR says that it has, whether anything else tells so or not.
+        # The ISR says that this broker has the partition's records.  Without a log it has none of them.
         assigned = assigned_partitions(self.broker_id, self._store)
         without_log = [tp for tp in assigned if not self._log_manager.may_have(tp)]
         while not self._leave_isrs(without_log):

@@ -1,1 +1,1 @@
-"""What a broker tells of itself to processes that are no Kafka clients: metrics, explanations, whether it is ready."""
+"""Answers of a broker to processes that are no Kafka clients: its metrics, explanations, and whether it is ready."""

@@ -205,7 +205,7 @@ def test_a_batch_inside_a_record_is_never_taken_for_one_of_the_log(how, has_inde
             for n in range(6):
                 inner = b""
                 for offset in range(start + n, start + n + rng.randint(1, 2)):
-                    # (A batch with this offset alone in the last bytes of a batch cannot be told from one of the log.)
+                    # For "last header" with another offset: with this one it would look like the log's next batch.
                     made = RecordBatchBuilder(base_offset=start if how == "last header" else offset, leader_epoch=0)
                     made.append(b"inner" * 40, timestamp=5)
                     inner += bytes(made.build())

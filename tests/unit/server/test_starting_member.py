@@ -92,9 +92,12 @@ def test_a_start_waits_for_a_locked_store_as_long_as_zookeeper_connection_timeou
 
 
 @pytest.mark.parametrize("has_store", [True, False])
-def test_a_start_that_waits_for_a_locked_store_can_be_cancelled(tmp_path, caplog, has_store):
-    file = tmp_path / "cluster.db"
-    broker = kcore.Broker(tmp_path / "1", store=f"sqlite:{file}", zookeeper_connection_timeout_ms=LONG_MS)
+@pytest.mark.parametrize("is_member", [True, False])
+def test_a_start_that_waits_for_a_locked_store_can_be_cancelled(tmp_path, caplog, has_store, is_member):
+    file = tmp_path / "cluster.db" if is_member else tmp_path / "1" / FILE_NAME
+    store = f"sqlite:{file}" if is_member else None
+    broker = kcore.Broker(tmp_path / "1", store=store, zookeeper_connection_timeout_ms=LONG_MS)
+    file.parent.mkdir(exist_ok=True)
     if has_store:
         EmbeddedStore(str(file)).close()
     with locked_by_a_process(file) as pid, ThreadPoolExecutor(1) as executor:
