@@ -19,6 +19,9 @@ settings.register_profile("same examples", derandomize=True, deadline=None, prin
 settings.register_profile("random examples", deadline=None, print_blob=True)
 settings.load_profile("random examples" if "KCORE_RANDOM" in os.environ else "same examples")
 
+# Commands do not read the configuration of who runs the tests.
+os.environ["KCORE_CONFIG"] = os.devnull
+
 # A client of another test may still try to connect: its lines are not this test's.
 for library in ("kafka", "aiokafka"):
     logging.getLogger(library).propagate = False

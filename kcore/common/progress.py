@@ -1,7 +1,7 @@
 """How far a command is, shown on stderr: two lines with a bar on a terminal, elsewhere a line now and then.
 
-The bar is drawn by rich (`pip install 'kcore[tools]'`), which knows the terminal's width and colours and follows
-NO_COLOR.  rich is imported when the first bar is drawn.  Without it a terminal gets the lines too.
+The bar is drawn by rich, which knows the terminal's width and colours and follows NO_COLOR.  It is imported when the
+first bar is drawn.
 """
 
 from __future__ import annotations
@@ -178,10 +178,8 @@ def phase(what: str, *, quiet: bool = False, stream: TextIO | None = None) -> It
 
 
 def _console(stream: TextIO) -> Console | None:
-    """None without rich, or on a terminal that cannot move the cursor (TERM=dumb)."""
-    try:
-        from rich.console import Console
-    except ImportError:
-        return None
+    """None on a terminal that cannot move the cursor (TERM=dumb)."""
+    from rich.console import Console
+
     console = Console(file=stream)
     return console if console.is_terminal and not console.is_dumb_terminal else None

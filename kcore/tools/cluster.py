@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+import click
 
 from kcore.client.admin_client import ClusterDescription, PartitionDescription
 from kcore.client.broker_process import process_of_member
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, is_in_sync, leader_text
-from kcore.tools.command_line import DAMAGE, OK, UsageError, broker_id, protocol_string
+from kcore.tools.cluster_command import admin_client, cluster_options, ids_text, is_in_sync, leader_text
+from kcore.tools.cluster_names import topic_names
+from kcore.tools.command_line import DAMAGE, OK, Arguments, UsageError, broker_id, protocol_string
+from kcore.tools.commands import command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "topics", nargs="*", type=protocol_string, metavar="TOPIC", help="only partitions of these; default: of all"
-    )
-    parser.add_argument(
-        "--broker", type=broker_id, metavar="ID", help="only partitions that have a replica on this broker"
-    )
-    parser.add_argument(
-        "--internal",
-        action="store_true",
-        help="each partition of internal topics, which are summed up otherwise; --json has each of them anyway",
-    )
-    add_cluster(parser, "kcore cluster --bootstrap localhost:9092", "one JSON object a line")
-
-
-def run(args: argparse.Namespace) -> int:
+@command(example="kcore cluster --bootstrap localhost:9092")
+@click.argument(
+    "topics",
+    nargs=-1,
+    type=protocol_string,
+    shell_complete=topic_names,
+    metavar="[TOPIC]...",
+    help="only partitions of these; default: of all",
+)
+@click.option("--broker", type=broker_id, metavar="ID", help="only partitions that have a replica on this broker")
+@click.option(
+    "--internal",
+    is_flag=True,
+    help="each partition of internal topics, which are summed up otherwise; --json has each of them anyway",
+)
+@cluster_options("one JSON object a line")
+def run(args: Arguments) -> int:
     """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
     than it has."""
     with admin_client(args) as admin:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import click
 
 from kcore.client.admin_client import (
     Address,
@@ -21,15 +22,18 @@ from kcore.client.group_client import GroupClient, GroupDescription
 from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
+from kcore.tools.bootstrap import bootstrap_option
+from kcore.tools.cluster_names import topic_argument, topic_names
 from kcore.tools.command_line import (
     MAX_INT32,
+    Arguments,
+    Decorator,
     UsageError,
-    add_bootstrap,
-    add_json,
     addresses,
-    default_bootstrap,
+    json_option,
     positive,
     protocol_string,
+    several,
 )
 
 #: A request carries it in ms.
@@ -38,34 +42,36 @@ _LONGEST_S = MAX_INT32 // 1000
 _HOLD_S = 2.0
 
 
-def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
-    """The options of all of them.  example: a command line, for --help."""
-    add_bootstrap(parser, default=default_bootstrap())
-    add_timeout(parser)
-    add_json(parser, json_help)
-    parser.epilog = f"Example: {example}"
-
-
-def add_timeout(parser: argparse.ArgumentParser, what: str = "for each request", default: int = 30) -> None:
-    parser.add_argument("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
-
-
-def add_topic(
-    parser: argparse.ArgumentParser, text: str | None = None, *, kafkas_tool: str = "kafka-topics.sh"
-) -> None:
-    """TOPIC and --topic, for one_topic()."""
-    parser.add_argument("topic", nargs="?", type=protocol_string, metavar="TOPIC", help=text)
-    parser.add_argument(
-        "--topic", dest="named_topic", type=protocol_string, metavar="TOPIC", help=f"the same, as {kafkas_tool} has it"
-    )
-
-
-def one_topic(args: argparse.Namespace) -> str:
+def one_topic(args: Arguments) -> str:
     """Raises UsageError unless exactly one is given."""
     names: list[str] = [name for name in (args.topic, args.named_topic) if name is not None]
     if len(names) != 1:
         raise UsageError("expected one TOPIC")
     return names[0]
+
+
+def cluster_options(json_help: str) -> Decorator:
+    """The options of all of them."""
+    return several(bootstrap_option(), timeout_option(), json_option(json_help))
+
+
+def timeout_option(what: str = "for each request", default: int = 30) -> Decorator:
+    return click.option("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
+
+
+def topic_options(text: str | None = None, *, kafkas_tool: str = "kafka-topics.sh") -> Decorator:
+    """TOPIC and --topic, for one_topic()."""
+    return several(
+        topic_argument(text, required=False),
+        click.option(
+            "--topic",
+            "named_topic",
+            type=protocol_string,
+            shell_complete=topic_names,
+            metavar="TOPIC",
+            help=f"the same, as {kafkas_tool} has it",
+        ),
+    )
 
 
 class Errors:
@@ -122,20 +128,20 @@ class Errors:
 
 
 @contextmanager
-def admin_client(args: argparse.Namespace) -> Iterator[AdminClient]:
+def admin_client(args: Arguments) -> Iterator[AdminClient]:
     """It names brokers that do not answer as Errors does.  Raises UsageError."""
     with _named_silence() as errors, AdminClient(**_options(args), on_silence=errors) as client:
         yield client
 
 
 @contextmanager
-def group_client(args: argparse.Namespace) -> Iterator[tuple[GroupClient, Errors]]:
+def group_client(args: Arguments) -> Iterator[tuple[GroupClient, Errors]]:
     """The client, and what names the brokers that do not answer it.  Raises UsageError."""
     with _named_silence() as errors, GroupClient(**_options(args), on_silence=errors) as client:
         yield client, errors
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: Arguments) -> dict[str, Any]:
     return {"bootstrap": addresses(args.bootstrap), "client_id": "kcore", "timeout_ms": args.timeout * 1000}
 
 
@@ -156,23 +162,23 @@ def print_silence(address: Address, silence: Silence) -> None:
 
 
 def broker_ids(text: str) -> tuple[int, ...]:
-    """ "1,2,3"; raises ArgumentTypeError."""
+    """ "1,2,3"; raises click.BadParameter."""
     try:
         ids = tuple(int(part) for part in text.split(","))
     except ValueError:
         ids = ()
     if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected different broker ids, as 1,2,3")
+        raise click.BadParameter(f"{text!r}: expected different broker ids, as 1,2,3")
     if max(ids) > MAX_INT32:
-        raise argparse.ArgumentTypeError(f"{text!r}: a broker id is at most {MAX_INT32}")
+        raise click.BadParameter(f"{text!r}: a broker id is at most {MAX_INT32}")
     return ids
 
 
-def _seconds(text: str) -> int:
-    """Raises ArgumentTypeError."""
+def _seconds(text: str | int) -> int:
+    """Raises click.BadParameter."""
     if (number := positive(text)) <= _LONGEST_S:
         return number
-    raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to {_LONGEST_S} seconds")
+    raise click.BadParameter(f"{text!r}: expected 1 to {_LONGEST_S} seconds")
 
 
 def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicPartition]:
@@ -194,7 +200,7 @@ def existing_partition(topic: str, existing: Collection[int], number: int) -> in
 
 
 def partitions_word(text: str) -> str:
-    """TOPIC or TOPIC:N[,N...], as it is; raises ArgumentTypeError for a name that no request can carry."""
+    """TOPIC or TOPIC:N[,N...], as it is; raises click.BadParameter for a name that no request can carry."""
     protocol_string(text.partition(":")[0])
     return text
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import click
 
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
 from kcore.client.topic_fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetched, TopicFetcher
@@ -18,23 +19,18 @@ from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, Unkno
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
+from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.cluster_command import (
-    add_timeout,
-    add_topic,
     existing_partition,
     group_client,
     members_text,
     one_topic,
+    timeout_option,
+    topic_options,
 )
-from kcore.tools.command_line import (
-    INTERRUPTED,
-    OK,
-    UsageError,
-    add_bootstrap,
-    default_bootstrap,
-    positive,
-    protocol_string,
-)
+from kcore.tools.cluster_names import group_ids
+from kcore.tools.command_line import INTERRUPTED, OK, Arguments, UsageError, json_option, positive, protocol_string
+from kcore.tools.commands import command
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
 
 _CLIENT_ID = "kcore-consume"
@@ -44,80 +40,6 @@ _COMMIT_MS = 5000
 _REQUEST_MS = 10_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Print the records of a topic: from the first one up to the end that its partitions had when the command "
-        "started.  With --follow it goes on until Ctrl-C."
-    )
-    add_topic(parser, kafkas_tool="kafka-console-consumer.sh")
-    parser.add_argument("--partition", type=int, action="append", metavar="N", help="only this one; repeatable")
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument(
-        "--from",
-        "--offset",
-        "-o",
-        dest="start",
-        type=place,
-        metavar="PLACE",
-        help=f"where to begin: earliest (default), latest, an offset, or {TIME_HELP}",
-    )
-    start.add_argument(
-        "--from-beginning",
-        dest="start",
-        action="store_const",
-        const=Place(timestamp=EARLIEST),
-        help="the same as --from earliest",
-    )
-    start.add_argument(
-        "--tail",
-        type=positive,
-        metavar="N",
-        help="begin N offsets before the end of each partition",
-    )
-    parser.add_argument(
-        "--until",
-        type=place,
-        metavar="PLACE",
-        help="where to end, in each partition before this record: end (default), an offset or a time",
-    )
-    parser.add_argument("--max", "--max-messages", type=positive, metavar="N", help="end after N records")
-    parser.add_argument("--follow", "-f", action="store_true", help="wait for new records at the end, until Ctrl-C")
-    parser.add_argument(
-        "--group",
-        type=protocol_string,
-        metavar="ID",
-        help="begin where this consumer group has committed, and commit what was printed.  The command does not become "
-        "a member: it is refused while the group has some",
-    )
-    parser.add_argument("--key", metavar="K", help="only records with this key")
-    parser.add_argument(
-        "--header",
-        action="append",
-        default=[],
-        metavar="K[=V]",
-        help="only records with this header, with any value or this one; repeatable, then they need all",
-    )
-    parser.add_argument(
-        "--isolation-level",
-        choices=list(_LEVELS),
-        default="read_uncommitted",
-        help="read_committed: without the records of transactions that are open or were aborted",
-    )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--json", action="store_true", help="one JSON object a line for each record, which kcore produce takes back"
-    )
-    how.add_argument(
-        "--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}.  json: the same as --json"
-    )
-    add_bootstrap(parser, default=default_bootstrap())
-    add_timeout(parser, "give up when a partition's leader is away for so long")
-    parser.epilog = (
-        "Without --json and --format a line for each value; null is an empty line.  "
-        "Exit status: 0 all is printed, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow."
-    )
-
-
 class _Span(NamedTuple):
     """The offsets of a partition to print; end: None with --follow."""
 
@@ -125,7 +47,60 @@ class _Span(NamedTuple):
     end: int | None
 
 
-def run(args: argparse.Namespace) -> int:
+@command(
+    help="Print the records of a topic: from the first one up to the end that its partitions had when the command "
+    "started.  With --follow it goes on until Ctrl-C.",
+    epilog="Without --json and --format a line for each value; null is an empty line.  "
+    "Exit status: 0 all is printed, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow.",
+    one_of=[("--from", "--from-beginning", "--tail"), ("--json", "--format")],
+)
+@topic_options(kafkas_tool="kafka-console-consumer.sh")
+@click.option("--partition", type=int, multiple=True, metavar="N", help="only this one; repeatable")
+@click.option(
+    "--from",
+    "--offset",
+    "-o",
+    "start",
+    type=place,
+    metavar="PLACE",
+    help=f"where to begin: earliest (default), latest, an offset, or {TIME_HELP}",
+)
+@click.option("--from-beginning", "start", flag_value="earliest", type=place, help="the same as --from earliest")
+@click.option("--tail", type=positive, metavar="N", help="begin N offsets before the end of each partition")
+@click.option(
+    "--until",
+    type=place,
+    metavar="PLACE",
+    help="where to end, in each partition before this record: end (default), an offset or a time",
+)
+@click.option("--max", "--max-messages", type=positive, metavar="N", help="end after N records")
+@click.option("--follow", "-f", is_flag=True, help="wait for new records at the end, until Ctrl-C")
+@click.option(
+    "--group",
+    type=protocol_string,
+    shell_complete=group_ids,
+    metavar="ID",
+    help="begin where this consumer group has committed, and commit what was printed.  The command does not become a "
+    "member: it is refused while the group has some",
+)
+@click.option("--key", metavar="K", help="only records with this key")
+@click.option(
+    "--header",
+    multiple=True,
+    metavar="K[=V]",
+    help="only records with this header, with any value or this one; repeatable, then they need all",
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(list(_LEVELS)),
+    default="read_uncommitted",
+    help="read_committed: without the records of transactions that are open or were aborted",
+)
+@json_option("one JSON object a line for each record, which kcore produce takes back")
+@click.option("--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}.  json: the same as --json")
+@bootstrap_option()
+@timeout_option("give up when a partition's leader is away for so long")
+def run(args: Arguments) -> int:
     """0; 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
     if args.follow and args.until is not None and args.until.offset is None:
         raise UsageError("--follow goes on for ever: --until can only be an offset with it")
@@ -159,11 +134,11 @@ def run(args: argparse.Namespace) -> int:
             leaders.close()
 
 
-def _partitions(args: argparse.Namespace, leaders: TopicLeaders) -> list[int]:
+def _partitions(args: Arguments, leaders: TopicLeaders) -> list[int]:
     existing = leaders.wait_for_partitions(args.timeout * 1000)
     return (
         existing
-        if args.partition is None
+        if not args.partition
         else sorted({existing_partition(args.topic, existing, n) for n in args.partition})
     )
 
@@ -178,7 +153,7 @@ def _check_without_members(client: GroupClient, group_id: str) -> None:
         raise NonEmptyGroup(f"nothing is printed: {members_text(group)}. Stop them first")
 
 
-def _spans(args: argparse.Namespace, client: GroupClient, numbers: Iterable[int]) -> dict[int, _Span]:
+def _spans(args: Arguments, client: GroupClient, numbers: Iterable[int]) -> dict[int, _Span]:
     tps = [TopicPartition(args.topic, number) for number in numbers]
     level = _LEVELS[args.isolation_level]
     ends = listed(client, dict.fromkeys(tps, LATEST), args.timeout, level)
@@ -241,7 +216,7 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
 class _Printer:
     """Chooses the records that the options name, and writes them to stdout."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: Arguments) -> None:
         """Raises UsageError."""
         self._key = None if args.key is None else os.fsencode(args.key)
         self._headers = [_wanted_header(text) for text in args.header]

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+import click
 
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_text, counted, json_line, plain_error, with_snake_case
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.replica_diff import PartitionDiff, compare, diff_event, paired_partitions
-from kcore.tools.command_line import DAMAGE, OK, add_json, add_reading
+from kcore.tools.command_line import DAMAGE, FILE, OK, Arguments, Decorator, json_option, reading_options
+from kcore.tools.commands import command
 from kcore.tools.dump_log_segments import time_text
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", help="a partition directory, or a data directory")
-    parser.add_argument("b", metavar="B", help="what to compare it with: of the same kind")
-    add_json(parser, "one JSON object a line for each partition, the summary last")
-    add_gaps_are_cleaning(parser)
-    add_reading(parser)
-
-
-def add_gaps_are_cleaning(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def gaps_option() -> Decorator:
+    return click.option(
         "--gaps-are-cleaning",
-        action="store_true",
+        is_flag=True,
         help="offsets that one side lacks between others are no difference: compaction removed their records",
     )
 
 
-def run(args: argparse.Namespace) -> int:
+@command()
+@click.argument("a", type=FILE, metavar="A", help="a partition directory, or a data directory")
+@click.argument("b", type=FILE, metavar="B", help="what to compare it with: of the same kind")
+@json_option("one JSON object a line for each partition, the summary last")
+@gaps_option()
+@reading_options()
+def run(args: Arguments) -> int:
     """0 when the replicas hold the same, 1 when they do not or cannot be read.  Raises OSError, CorruptFile,
     UsageError."""
     pairs = list(paired_partitions(args.a, args.b))

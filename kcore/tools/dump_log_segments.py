@@ -2,75 +2,30 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any
+
+import click
 
 from kcore.common.text import bytes_text, counted, date_of, json_line, places
 from kcore.inspect import log_files
 from kcore.inspect.dump_events import EVERYTHING, Decoder, Event, Wanted, events_of
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_paths, positive
+from kcore.tools.command_line import DAMAGE, FILE, OK, Arguments, UsageError, paths_argument, positive
+from kcore.tools.commands import command
 
 #: Fields that are milliseconds since 1970.
 _TIMES = ("timestamp", "maxTimestamp", "lastTimestamp", "deleteHorizonMs")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_paths(parser)
-    parser.add_argument(
-        "--format",
-        choices=["text", "json", "arrow"],
-        default="text",
-        help="text for people; json: one object a line, byte strings complete; arrow: tables, to the file of -o",
-    )
-    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="for arrow: the file to write, an IPC stream if its name ends in .arrows, or - for a stream to stdout; "
-        "files of several kinds need a directory here, which gets one file for each kind",
-    )
-    parser.add_argument(
-        "--records",
-        "--deep-iteration",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show the records inside batches",
-    )
-    parser.add_argument(
-        "--values",
-        "--print-data-log",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show the keys, values and headers of records",
-    )
-    parser.add_argument(
-        "--offsets",
-        type=offset_range,
-        default=(EVERYTHING.first_offset, EVERYTHING.end_offset),
-        metavar="A:B",
-        help="only what holds offsets from A up to, not including, B; either may be left out",
-    )
-    parser.add_argument("--start", type=int, metavar="A", help="the same as --offsets A:")
-    parser.add_argument("--end", type=int, metavar="B", help="the same as --offsets :B")
-    parser.add_argument("--max-bytes", type=positive, metavar="N", help="only the first N bytes of each .log")
-    decoders = parser.add_mutually_exclusive_group()
-    decoders.add_argument("--offsets-decoder", action="store_true", help="decode the records of __consumer_offsets")
-    decoders.add_argument(
-        "--transaction-log-decoder", action="store_true", help="decode the records of __transaction_state"
-    )
-
-
 def offset_range(text: str) -> tuple[int, int]:
-    """ "A:B" -> (A, B).  Raises ArgumentTypeError."""
+    """ "A:B" -> (A, B).  Raises click.BadParameter."""
     first, colon, end = text.partition(":")
     try:
         if not colon:
             raise ValueError
         return _checked_range(int(first) if first else 0, int(end) if end else 1 << 63)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected A:B, A: or :B, and an offset in it") from None
+        raise click.BadParameter(f"{text!r}: expected A:B, A: or :B, and an offset in it") from None
 
 
 def _checked_range(first: int, end: int) -> tuple[int, int]:
@@ -80,7 +35,48 @@ def _checked_range(first: int, end: int) -> tuple[int, int]:
     return first, end
 
 
-def run(args: argparse.Namespace) -> int:
+@command(one_of=[("--offsets-decoder", "--transaction-log-decoder")])
+@paths_argument()
+@click.option(
+    "--format",
+    type=click.Choice(["text", "json", "arrow"]),
+    default="text",
+    help="text for people; json: one object a line, byte strings complete; arrow: tables, to the file of -o",
+)
+@click.option("--json", "format", flag_value="json", help="the same as --format json")
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    metavar="FILE",
+    help="for arrow: the file to write, an IPC stream if its name ends in .arrows, or - for a stream to stdout; files "
+    "of several kinds need a directory here, which gets one file for each kind",
+)
+@click.option(
+    "--records/--no-records",
+    "--deep-iteration/--no-deep-iteration",
+    default=True,
+    help="show the records inside batches",
+)
+@click.option(
+    "--values/--no-values",
+    "--print-data-log/--no-print-data-log",
+    default=True,
+    help="show the keys, values and headers of records",
+)
+@click.option(
+    "--offsets",
+    type=offset_range,
+    default=f"{EVERYTHING.first_offset}:{EVERYTHING.end_offset}",
+    metavar="A:B",
+    help="only what holds offsets from A up to, not including, B; either may be left out",
+)
+@click.option("--start", type=int, metavar="A", help="the same as --offsets A:")
+@click.option("--end", type=int, metavar="B", help="the same as --offsets :B")
+@click.option("--max-bytes", type=positive, metavar="N", help="only the first N bytes of each .log")
+@click.option("--offsets-decoder", is_flag=True, help="decode the records of __consumer_offsets")
+@click.option("--transaction-log-decoder", is_flag=True, help="decode the records of __transaction_state")
+def run(args: Arguments) -> int:
     """0, or 1 when damage was shown.  Raises OSError, CorruptFile for a path that cannot be examined at all."""
     first, end = args.offsets
     first, end = first if args.start is None else args.start, end if args.end is None else args.end
@@ -106,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     return DAMAGE if damaged else OK
 
 
-def _decoder(args: argparse.Namespace) -> Decoder | None:
+def _decoder(args: Arguments) -> Decoder | None:
     if args.offsets_decoder or args.transaction_log_decoder:
         from kcore.tools import internal_topics
 

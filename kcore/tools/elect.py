@@ -2,35 +2,41 @@
 
 from __future__ import annotations
 
-import argparse
+import click
 
 from kcore.common.text import json_line
 from kcore.errors import ElectionNotNeeded
-from kcore.tools.cluster_command import add_cluster, admin_client, error_text, partitions, partitions_word, topics_of
-from kcore.tools.command_line import DAMAGE, OK, UsageError
+from kcore.tools.cluster_command import (
+    admin_client,
+    cluster_options,
+    error_text,
+    partitions,
+    partitions_word,
+    topics_of,
+)
+from kcore.tools.cluster_names import topic_names
+from kcore.tools.command_line import DAMAGE, OK, Arguments, UsageError
+from kcore.tools.commands import command
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "partitions",
-        nargs="*",
-        type=partitions_word,
-        metavar="TOPIC[:N[,N...]]",
-        help="partitions; without numbers all of the topic",
-    )
-    parser.add_argument("--all", action="store_true", help="all partitions of the cluster")
-    parser.add_argument(
-        "--unclean",
-        action="store_true",
-        help="give partitions without a leader one that is not in sync, if there is no other: records that were "
-        "acknowledged are lost; without, the preferred leader is elected, the first of the replicas",
-    )
-    add_cluster(
-        parser, "kcore elect orders:0,3 --bootstrap localhost:9092", "one JSON object a line for each partition"
-    )
-
-
-def run(args: argparse.Namespace) -> int:
+@command(example="kcore elect orders:0,3 --bootstrap localhost:9092")
+@click.argument(
+    "partitions",
+    nargs=-1,
+    type=partitions_word,
+    shell_complete=topic_names,
+    metavar="[TOPIC[:N[,N...]]]...",
+    help="partitions; without numbers all of the topic",
+)
+@click.option("--all", is_flag=True, help="all partitions of the cluster")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="give partitions without a leader one that is not in sync, if there is no other: records that were "
+    "acknowledged are lost; without, the preferred leader is elected, the first of the replicas",
+)
+@cluster_options("one JSON object a line for each partition")
+def run(args: Arguments) -> int:
     """0; 1 if a leader could not be elected.  Raises UsageError, OSError, KafkaError."""
     if args.all == bool(args.partitions):
         raise UsageError("expected either TOPIC or --all")

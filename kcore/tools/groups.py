@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+import click
 
 from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
 from kcore.common.text import counted, json_line, plain_error, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
-from kcore.tools.cluster_command import Errors, add_cluster, group_client
-from kcore.tools.command_line import DAMAGE, OK, USAGE, protocol_string
+from kcore.tools.cluster_command import Errors, cluster_options, group_client
+from kcore.tools.cluster_names import group_ids
+from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, protocol_string
+from kcore.tools.commands import Group, LazyCommand
 
-
-class Command(NamedTuple):
-    """In the place of a module: what kcore.tools.main needs of a command."""
-
-    add_arguments: Any
-    run: Any
+groups = Group(
+    "groups",
+    status_1="the log end of a partition is unknown, or an offset cannot be moved",
+)
 
 
 class _Position(NamedTuple):
@@ -37,14 +38,12 @@ class _Position(NamedTuple):
         return self.log_end.offset - self.committed_offset
 
 
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    add_cluster(parser, "kcore groups list --bootstrap localhost:9092", "one JSON object a line for each group")
-
-
-def _run_list(args: argparse.Namespace) -> int:
+@groups.subcommand("list", "list the consumer groups", example="kcore groups list --bootstrap localhost:9092")
+@cluster_options("one JSON object a line for each group")
+def _run_list(args: Arguments) -> int:
     with group_client(args) as (client, errors):
-        groups, missing = client.list_groups()
-        for group in groups:
+        listed, missing = client.list_groups()
+        for group in listed:
             if args.json:
                 fields = {"state": group.state, "protocol_type": group.protocol_type, "coordinator": group.coordinator}
                 print(json_line({"group": group.group_id} | fields))
@@ -59,18 +58,27 @@ def _report_brokers(missing: Mapping[int, OSError | ApiError], errors: Errors) -
     return USAGE if missing else OK
 
 
-def _add_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("groups", nargs="*", type=protocol_string, metavar="GROUP", help="default: all")
-    add_cluster(parser, "kcore groups describe billing", "one JSON object a line for each group")
-
-
-def _run_describe(args: argparse.Namespace) -> int:
+@groups.subcommand(
+    "describe",
+    "show the state and members of a group, and its committed offset, log end and lag for each partition",
+    example="kcore groups describe billing",
+)
+@click.argument(
+    "groups",
+    nargs=-1,
+    type=protocol_string,
+    shell_complete=group_ids,
+    metavar="[GROUP]...",
+    help="default: all",
+)
+@cluster_options("one JSON object a line for each group")
+def _run_describe(args: Arguments) -> int:
     status, missing, unknown = OK, False, False
     with group_client(args) as (client, errors):
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
-            groups, unasked = client.list_groups()
-            names = [group.group_id for group in groups]
+            listed, unasked = client.list_groups()
+            names = [group.group_id for group in listed]
             status = _report_brokers(unasked, errors)
         for name in names:
             try:
@@ -161,18 +169,27 @@ def _assignment_text(group: GroupDescription, member: GroupMember) -> str:
     return "assignment not known" if group.protocol else "no assignment yet"
 
 
-def _add_delete(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "groups",
-        nargs="+",
-        type=protocol_string,
-        metavar="GROUP",
-        help="groups without members: their committed offsets are gone for good",
-    )
-    add_cluster(parser, "kcore groups delete billing", "one JSON object a line for each group that is deleted")
+groups.add_command(
+    LazyCommand("reset", "kcore.tools.groups_reset:run", "move the committed offsets of a group, or say where to")
+)
 
 
-def _run_delete(args: argparse.Namespace) -> int:
+@groups.subcommand(
+    "delete",
+    "delete groups that have no members, with their committed offsets",
+    example="kcore groups delete billing",
+)
+@click.argument(
+    "groups",
+    nargs=-1,
+    required=True,
+    type=protocol_string,
+    shell_complete=group_ids,
+    metavar="GROUP...",
+    help="groups without members: their committed offsets are gone for good",
+)
+@cluster_options("one JSON object a line for each group that is deleted")
+def _run_delete(args: Arguments) -> int:
     status = OK
     with group_client(args) as (client, errors):
         for name in dict.fromkeys(args.groups):
@@ -184,16 +201,3 @@ def _run_delete(args: argparse.Namespace) -> int:
                 continue
             print(json_line({"group": name, "deleted": True}) if args.json else printable(f"{name} is deleted"))
     return status
-
-
-STATUS_1 = "the log end of a partition is unknown, or an offset cannot be moved"
-
-COMMANDS = {
-    "list": (Command(_add_list, _run_list), "list the consumer groups"),
-    "describe": (
-        Command(_add_describe, _run_describe),
-        "show the state and members of a group, and its committed offset, log end and lag for each partition",
-    ),
-    "reset": ("kcore.tools.groups_reset", "move the committed offsets of a group, or say where to"),
-    "delete": (Command(_add_delete, _run_delete), "delete groups that have no members, with their committed offsets"),
-}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kcore.client.group_client import EARLIEST, LATEST, GroupClient, GroupDescription
+import click
+
+from kcore.client.group_client import LATEST, GroupClient, GroupDescription
 from kcore.common.text import counted, json_line, nearest, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
 from kcore.tools.cluster_command import (
-    add_cluster,
+    cluster_options,
     error_text,
     group_client,
     members_text,
@@ -20,7 +21,9 @@ from kcore.tools.cluster_command import (
     partitions_word,
     topics_of,
 )
-from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, protocol_string
+from kcore.tools.cluster_names import group_ids, topic_names
+from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, protocol_string
+from kcore.tools.commands import command
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place, time_ms
 
 
@@ -40,79 +43,72 @@ class _Move(NamedTuple):
         return self.new is not None and self.new != self.old
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("group", nargs="?", type=protocol_string, metavar="GROUP")
-    parser.add_argument(
-        "--group",
-        dest="named_group",
-        type=protocol_string,
-        metavar="GROUP",
-        help="the same, as kafka-consumer-groups.sh has it; so are --to-earliest, --to-latest, --to-offset, "
-        "--to-datetime, --shift-by and --execute",
-    )
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--topic",
-        type=partitions_word,
-        action="append",
-        metavar="TOPIC[:N[,N...]]",
-        help="all partitions of the topic, or these; repeatable",
-    )
-    which.add_argument(
-        "--all-topics", action="store_true", help="every partition for which the group has committed an offset"
-    )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument(
-        "--to",
-        type=place,
-        metavar="PLACE",
-        help=f"earliest, latest, an offset, or the first record at or after {TIME_HELP}",
-    )
-    _add_kafkas_places(where)
-    where.add_argument(
-        "--by", "--shift-by", type=int, metavar="N", help="so many offsets forward, or back if it is negative"
-    )
-    parser.add_argument(
-        "--apply",
-        "--execute",
-        action="store_true",
-        help="do it; without, only the plan is printed.  Refused while the group has members",
-    )
-    add_cluster(
-        parser, "kcore groups reset billing --topic orders --to -1h", "one JSON object a line for each partition"
-    )
-
-
-def _add_kafkas_places(where: Any) -> None:
-    """--to as kafka-consumer-groups.sh spells it."""
-    for name, timestamp in (("--to-earliest", EARLIEST), ("--to-latest", LATEST)):
-        place_then = Place(timestamp=timestamp)
-        where.add_argument(name, dest="to", action="store_const", const=place_then, help=argparse.SUPPRESS)
-    where.add_argument("--to-offset", dest="to", type=_offset, metavar="N", help=argparse.SUPPRESS)
-    where.add_argument("--to-datetime", dest="to", type=_datetime, metavar="TIME", help=argparse.SUPPRESS)
-
-
 def _offset(text: str) -> Place:
-    """Raises ArgumentTypeError."""
+    """Raises click.BadParameter."""
     if (found := place(text)).offset is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an offset")
+        raise click.BadParameter(f"{text!r}: expected an offset")
     return found
 
 
 def _datetime(text: str) -> Place:
-    """Raises ArgumentTypeError."""
+    """Raises click.BadParameter."""
     try:
         return Place(timestamp=time_ms(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected {TIME_HELP}") from None
+        raise click.BadParameter(f"{text!r}: expected {TIME_HELP}") from None
 
 
-def run(args: argparse.Namespace) -> int:
+@command(
+    example="kcore groups reset billing --topic orders --to -1h",
+    exactly_one_of=[
+        ("--topic", "--all-topics"),
+        ("--to", "--by", "--to-earliest", "--to-latest", "--to-offset", "--to-datetime"),
+    ],
+)
+@click.argument("group", required=False, type=protocol_string, shell_complete=group_ids, metavar="[GROUP]")
+@click.option(
+    "--group",
+    "named_group",
+    type=protocol_string,
+    shell_complete=group_ids,
+    metavar="GROUP",
+    help="the same, as kafka-consumer-groups.sh has it; so are --to-earliest, --to-latest, --to-offset, --to-datetime, "
+    "--shift-by and --execute",
+)
+@click.option(
+    "--topic",
+    type=partitions_word,
+    shell_complete=topic_names,
+    multiple=True,
+    metavar="TOPIC[:N[,N...]]",
+    help="all partitions of the topic, or these; repeatable",
+)
+@click.option("--all-topics", is_flag=True, help="every partition for which the group has committed an offset")
+@click.option(
+    "--to",
+    type=place,
+    metavar="PLACE",
+    help=f"earliest, latest, an offset, or the first record at or after {TIME_HELP}",
+)
+@click.option("--to-earliest", "to", flag_value="earliest", type=place, hidden=True)
+@click.option("--to-latest", "to", flag_value="latest", type=place, hidden=True)
+@click.option("--to-offset", type=_offset, metavar="N", hidden=True)
+@click.option("--to-datetime", type=_datetime, metavar="TIME", hidden=True)
+@click.option("--by", "--shift-by", type=int, metavar="N", help="so many offsets forward, or back if it is negative")
+@click.option(
+    "--apply",
+    "--execute",
+    is_flag=True,
+    help="do it; without, only the plan is printed.  Refused while the group has members",
+)
+@cluster_options("one JSON object a line for each partition")
+def run(args: Arguments) -> int:
     """0; 1 if some partitions cannot be moved; 2 if some were not.  Raises OSError, KafkaError, UsageError."""
     names = [name for name in (args.group, args.named_group) if name is not None]
     if len(names) != 1:
         raise UsageError("expected one GROUP")
     (args.group,) = names
+    args.to = args.to or args.to_offset or args.to_datetime
     with group_client(args) as (client, _):
         group = _described(client, args)
         moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
@@ -132,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     return DAMAGE if any(move.new is None for move in moves) else OK
 
 
-def _described(client: GroupClient, args: argparse.Namespace) -> GroupDescription | None:
+def _described(client: GroupClient, args: Arguments) -> GroupDescription | None:
     """None for a group that --apply would make.  Raises GroupIdNotFound for one without offsets to move, UsageError."""
     try:
         return client.describe_group(args.group)
@@ -156,7 +152,7 @@ def _named(client: GroupClient, words: Iterable[str]) -> list[TopicPartition]:
         raise UnknownTopicOrPartition(f"{error}{hint}") from None
 
 
-def _plan(client: GroupClient, args: argparse.Namespace, named: list[TopicPartition]) -> list[_Move]:
+def _plan(client: GroupClient, args: Arguments, named: list[TopicPartition]) -> list[_Move]:
     committed = client.committed_offsets(args.group)
     tps = sorted(committed) if args.all_topics else named
     existing = client.describe_cluster().topics
@@ -186,7 +182,7 @@ def _move(tp: TopicPartition, old: int | None, wanted: int | None, start: int, e
 
 
 def _as_json(
-    args: argparse.Namespace, move: _Move, errors: dict[TopicPartition, ApiError | None]
+    args: Arguments, move: _Move, errors: dict[TopicPartition, ApiError | None]
 ) -> dict[str, str | int | bool | None]:
     tp = move.topic_partition
     error = errors.get(tp)
@@ -206,7 +202,7 @@ def _as_json(
 
 
 def _lines(
-    args: argparse.Namespace,
+    args: Arguments,
     group: GroupDescription | None,
     moves: list[_Move],
     errors: dict[TopicPartition, ApiError | None],
@@ -231,7 +227,7 @@ def _lines(
     return lines
 
 
-def _headline(args: argparse.Namespace, moves: list[_Move], errors: dict[TopicPartition, ApiError | None]) -> str:
+def _headline(args: Arguments, moves: list[_Move], errors: dict[TopicPartition, ApiError | None]) -> str:
     changes = sum(move.is_change for move in moves)
     if not args.apply:
         return f"{counted(changes, 'offset')} would change; --apply changes them"

@@ -1,136 +1,86 @@
-"""The `kcore` command.  A subcommand is a module with add_arguments(parser) and run(args) -> exit status."""
+"""The `kcore` command: its subcommands, and how errors end it."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any
+from collections.abc import Sequence
 
-from kcore.common.progress import clear_screen
-from kcore.common.text import nearest
+import click
+
 from kcore.errors import KafkaError
-from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, note_variable, with_notes
+from kcore.tools.command_line import INTERRUPTED, USAGE, UsageError, with_notes
+from kcore.tools.commands import COMPLETION_VARIABLE, Group
 
-#: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
-#: of its own has subcommands, with the functions in the place of a module, and STATUS_1 if its exit status 1 means
-#: something else than _STATUS_1.
-COMMANDS: dict[str, tuple[Any, str]] = {
-    "serve": ("kcore.tools.serve", "run a broker on a data directory"),
-    "dump": ("kcore.tools.dump_log_segments", "show what log files hold: text, JSON lines or Arrow"),
-    "verify": ("kcore.tools.verify", "check log files for damage"),
-    "diff": ("kcore.tools.diff", "show the first difference of two replicas, and explain it"),
-    "repair": ("kcore.tools.repair", "say what is wrong and what a repair loses; with --apply, repair it"),
-    "reindex": ("kcore.tools.reindex", "rebuild the indexes of a closed log"),
-    "explain": ("kcore.tools.explain", "say why a running broker of this machine does what it does"),
-    "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
-    "cluster": ("kcore.tools.cluster", "show a running cluster's brokers, and partitions without a leader or replica"),
-    "topics": ("kcore.tools.topics", "list, describe, create, change and delete topics of a running cluster"),
-    "groups": ("kcore.tools.groups", "list, describe, reset and delete consumer groups of a running cluster"),
-    "produce": ("kcore.tools.produce", "write lines of stdin or of files as records to a topic of a running cluster"),
-    "consume": ("kcore.tools.consume", "print the records of a topic of a running cluster"),
-    "reassign": ("kcore.tools.reassign", "move partitions of a running cluster to other brokers"),
+#: name -> (where it is, what it does in one line).  A module is imported only when its command runs.
+COMMANDS = {
+    "serve": ("kcore.tools.serve:run", "run a broker on a data directory"),
+    "dump": ("kcore.tools.dump_log_segments:run", "show what log files hold: text, JSON lines or Arrow"),
+    "verify": ("kcore.tools.verify:run", "check log files for damage"),
+    "diff": ("kcore.tools.diff:run", "show the first difference of two replicas, and explain it"),
+    "repair": ("kcore.tools.repair:run", "say what is wrong and what a repair loses; with --apply, repair it"),
+    "reindex": ("kcore.tools.reindex:run", "rebuild the indexes of a closed log"),
+    "explain": ("kcore.tools.explain:explain", "say why a running broker of this machine does what it does"),
+    "metrics": ("kcore.tools.metrics:run", "show what a running broker of this machine measures"),
+    "cluster": (
+        "kcore.tools.cluster:run",
+        "show a running cluster's brokers, and partitions without a leader or replica",
+    ),
+    "topics": ("kcore.tools.topics:topics", "list, describe, create, change and delete topics of a running cluster"),
+    "groups": (
+        "kcore.tools.groups:groups",
+        "list, describe, reset and delete consumer groups of a running cluster",
+    ),
+    "produce": (
+        "kcore.tools.produce:run",
+        "write lines of stdin or of files as records to a topic of a running cluster",
+    ),
+    "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
+    "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
     "elect": (
-        "kcore.tools.elect",
+        "kcore.tools.elect:run",
         "elect the preferred leaders of partitions, or any replica where all others are gone",
     ),
-    "mirror": ("kcore.tools.mirror", "copy a topic of a running cluster into a data directory, byte for byte"),
-    "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
-    "completion": ("kcore.tools.completion", "print the script by which bash, zsh or fish completes kcore's commands"),
-    "version": ("kcore.tools.version", "print the version"),
+    "mirror": ("kcore.tools.mirror:run", "copy a topic of a running cluster into a data directory, byte for byte"),
+    "spark": (
+        "kcore.tools.spark:spark",
+        "verify, reindex, recompress and more on Spark, in parallel inside a partition",
+    ),
+    "completion": (
+        "kcore.tools.completion:run",
+        "print the script by which bash, zsh or fish completes kcore's commands",
+    ),
+    "version": ("kcore.tools.version:run", "print the version"),
 }
 
 
-_ABOUT = "The Apache Kafka log, native in Python."
+def _print_version(ctx: click.Context, param: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted and not ctx.resilient_parsing:
+        from kcore.tools.version import version_text
+
+        click.echo(version_text())
+        ctx.exit()
 
 
-#: What exit status 1 means.
-_STATUS_1 = "damage or a difference found, or something in the answer is not in order"
+kcore = Group(
+    "kcore",
+    COMMANDS,
+    help="""The Apache Kafka log, native in Python.
 
-
-def overview(
-    prog: str = "kcore",
-    commands: Mapping[str, tuple[Any, str]] = COMMANDS,
-    about: str = _ABOUT,
-    status_1: str | None = _STATUS_1,
-) -> Parser:
-    """A parser that knows the commands, but none of their arguments: its help lists them.  status_1: None where no
-    command has it."""
-    statuses = ["0 fine", *([f"1 {status_1}"] if status_1 else []), "2 usage or environment", "130 Ctrl-C"]
-    parser = Parser(
-        prog=prog,
-        usage=f"{prog} COMMAND [ARGUMENT...]",
-        description=about,
-        epilog=f"`{prog} COMMAND --help` says more.\nExit status: {'; '.join(statuses)}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND [ARGUMENT...]")
-    for name, (_, text) in commands.items():
-        subparsers.add_parser(name, help=text, add_help=False)
-    return parser
-
-
-def whole_parser(
-    prog: str = "kcore", commands: Mapping[str, tuple[Any, str]] = COMMANDS, about: str = _ABOUT
-) -> Parser:
-    """All commands with all their arguments, for what has to know them at once; imports every command's module."""
-    parser = Parser(prog=prog, description=about)
-    subparsers = parser.add_subparsers(metavar="COMMAND")
-    for name, (command, text) in commands.items():
-        module, subcommands = _loaded(command)
-        if subcommands is not None:
-            whole = whole_parser(f"{prog} {name}", subcommands, _sentence(text))
-            subparsers.add_parser(name, help=text, parents=[whole], add_help=False)
-        else:
-            module.add_arguments(subparsers.add_parser(name, help=text))
-    return parser
-
-
-def _loaded(command: Any) -> tuple[Any, Mapping[str, tuple[Any, str]] | None]:
-    """The command's module (or Command), and its subcommands if it has some."""
-    module = import_module(command) if isinstance(command, str) else command
-    return module, getattr(module, "COMMANDS", None)
-
-
-def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
-
-
-def _run(
-    argv: Sequence[str],
-    prog: str = "kcore",
-    commands: Mapping[str, tuple[Any, str]] = COMMANDS,
-    about: str = _ABOUT,
-    status_1: str | None = _STATUS_1,
-) -> int:
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        overview(prog, commands, about, status_1).print_help(sys.stdout if argv else sys.stderr)
-        return OK if argv else USAGE
-    name = argv[0].removeprefix("--") if argv[0] == "--version" else argv[0]
-    if name not in commands:
-        print(f"{prog}: no command {name!r}; `{prog} --help` lists them{nearest(name, commands)}", file=sys.stderr)
-        return USAGE
-    command, subcommands = _loaded(commands[name][0])
-    text = _sentence(commands[name][1])
-    if subcommands is not None:
-        return _run(argv[1:], f"{prog} {name}", subcommands, text, getattr(command, "STATUS_1", status_1))
-    parser = Parser(prog=f"{prog} {name}", description=text)
-    command.add_arguments(parser)
-    args = parser.parse_args(argv[1:])
-    try:
-        status: int = command.run(args)
-    except (OSError, KafkaError) as error:
-        note_variable(args, error)
-        raise
-    finally:
-        clear_screen()
-    # Here and not at interpreter exit: a reader that has gone must still be noticed below.
-    sys.stdout.flush()
-    return status
+    Options that are not on the command line may be in ~/.config/kcore/config.toml (KCORE_CONFIG names another file): a
+    line as bootstrap = "HOST:PORT" is for all commands, a table as [consume] for one.""",
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help=COMMANDS["version"][1],
+        )
+    ],
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -141,8 +91,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end the command
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(sys.argv[1:] if argv is None else argv)
-    except SystemExit as stop:  # argparse: 0 after --help, 2 for bad usage
+        if instruction := os.environ.get(COMPLETION_VARIABLE):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(kcore, {}, "kcore", COMPLETION_VARIABLE, instruction)
+        # Not click's main(), which has exit statuses of its own.
+        with kcore.make_context("kcore", list(sys.argv[1:] if argv is None else argv)) as ctx:
+            status: int = kcore.invoke(ctx)
+            return status
+    except click.exceptions.Exit as stop:  # --help
+        return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return USAGE
+    except click.UsageError as error:
+        print(usage_text(error), file=sys.stderr)
+        return USAGE
+    except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -156,6 +121,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, KafkaError, ImportError, UsageError) as error:
         print(f"kcore: {with_notes(error)}", file=sys.stderr)
         return USAGE
+
+
+def usage_text(error: click.UsageError) -> str:
+    """What is wrong with the command line, the nearest right word, and what says more."""
+    prog = "kcore" if error.ctx is None else error.ctx.command_path
+    possible = getattr(error, "possibilities", None)
+    nearest = f"; did you mean {possible[0]}?" if possible else ""
+    if isinstance(error, click.exceptions.NoSuchCommand):
+        return f"{prog}: no command {error.command_name!r}; `{prog} --help` lists them{nearest}"
+    text = error.format_message()
+    if isinstance(error, click.NoSuchOption):
+        text = f"no option {error.option_name}{nearest}"
+    return f"{prog}: {text}\n`{prog} --help` says more"
 
 
 if __name__ == "__main__":

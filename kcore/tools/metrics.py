@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 
+import click
+
 from kcore.common.metrics import Attributes, rates
-from kcore.tools.command_line import OK, add_json, positive
-from kcore.tools.monitored_broker import MonitoredBroker, add_broker
+from kcore.tools.command_line import OK, Arguments, json_option, positive
+from kcore.tools.commands import command
+from kcore.tools.monitored_broker import MonitoredBroker, broker_options
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_broker(parser, "the first one of --bootstrap")
-    parser.add_argument("--match", metavar="TEXT", default="", help="only metrics with TEXT in their name")
-    parser.add_argument(
-        "--rates", type=positive, metavar="SECONDS", help="what happened per second, counted for that long"
-    )
-    add_json(parser, "one JSON object")
-
-
-def run(args: argparse.Namespace) -> int:
+@command()
+@broker_options("the first one of --bootstrap")
+@click.option("--match", metavar="TEXT", default="", help="only metrics with TEXT in their name")
+@click.option("--rates", type=positive, metavar="SECONDS", help="what happened per second, counted for that long")
+@json_option("one JSON object")
+def run(args: Arguments) -> int:
     """Print the metrics; 0.  Raises MonitorError, UsageError, OSError."""
     broker = MonitoredBroker(args)
     before = _read(broker, args.match)

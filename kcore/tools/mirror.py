@@ -2,65 +2,84 @@
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
+
+import click
+from click.shell_completion import CompletionItem
 
 from kcore.client.admin_client import Address, AdminClient, Silence
 from kcore.common.text import counted, json_line
 from kcore.mirror.topic_mirror import MirroredPartition, TopicMirror
+from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.cluster_command import print_silence
+from kcore.tools.cluster_names import topic_argument, topic_names
 from kcore.tools.command_line import (
+    DIRECTORY,
     INTERRUPTED,
     OK,
+    Arguments,
     UsageError,
-    add_bootstrap,
-    add_json,
     addresses,
-    default_bootstrap,
+    json_option,
     positive,
-    protocol_string,
 )
+from kcore.tools.commands import command
 from kcore.tools.stop_signals import stop_on_signal
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "address", nargs="?", metavar="BOOTSTRAP", help="HOST:PORT[,...] of brokers, in the place of --bootstrap"
-    )
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC", help="the topic to copy; it keeps its name")
-    parser.add_argument(
-        "data_dir",
-        metavar="DIR",
-        help="a data directory that no broker has open, made if it is missing; a copy in it goes on where it ended",
-    )
-    add_bootstrap(parser, default=None)
-    parser.add_argument(
-        "--partitions", type=_numbers, metavar="N[,N...]", help="only these; without, all that the topic has"
-    )
-    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C; without, up to the end there is now")
-    parser.add_argument(
-        "--timeout", type=positive, default=60, metavar="S", help="give up after S seconds without a record; default 60"
-    )
-    add_json(parser, "one JSON object a line for each partition")
-    parser.epilog = "Exit status: 0 all is copied, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow."
-
-
 def _numbers(text: str) -> list[int]:
-    """Raises ArgumentTypeError."""
+    """Raises click.BadParameter."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
         numbers = [-1]
     if min(numbers) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected partition numbers, as 0,3,7")
+        raise click.BadParameter(f"{text!r}: expected partition numbers, as 0,3,7")
     return numbers
 
 
-def run(args: argparse.Namespace) -> int:
+def _at_most_one(ctx: click.Context, param: click.Parameter, words: Sequence[str]) -> str | None:
+    """Raises click.UsageError."""
+    if len(words) > 1 and not ctx.resilient_parsing:
+        raise click.UsageError("expected BOOTSTRAP TOPIC DIR, or TOPIC DIR", ctx)
+    return words[0] if words else None
+
+
+def _topics_or_directories(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of any word: the first one may be left out, so a shell does not know which argument a word is."""
+    names = topic_names(ctx, param, incomplete)
+    return [CompletionItem(name) for name in names] or [CompletionItem(incomplete, type="dir")]
+
+
+@command(epilog="Exit status: 0 all is copied, or Ctrl-C with --follow; 2 it gave up; 130 Ctrl-C without --follow.")
+@click.argument(
+    "address",
+    nargs=-1,
+    callback=_at_most_one,
+    shell_complete=_topics_or_directories,
+    metavar="[BOOTSTRAP]",
+    help="HOST:PORT[,...] of brokers, in the place of --bootstrap",
+)
+@topic_argument("the topic to copy; it keeps its name")
+@click.argument(
+    "data_dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="a data directory that no broker has open, made if it is missing; a copy in it goes on where it ended",
+)
+@bootstrap_option()
+@click.option("--partitions", type=_numbers, metavar="N[,N...]", help="only these; without, all that the topic has")
+@click.option("--follow", is_flag=True, help="go on until Ctrl-C; without, up to the end there is now")
+@click.option(
+    "--timeout", type=positive, default=60, metavar="S", help="give up after S seconds without a record; default 60"
+)
+@json_option("one JSON object a line for each partition")
+def run(args: Arguments) -> int:
     """0, or 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
-    if args.address is not None and args.bootstrap is not None:
+    if args.address is not None and args.bootstrap.is_given:
         raise UsageError("BOOTSTRAP and --bootstrap are the same: give one of them")
-    args.bootstrap = args.address or args.bootstrap or default_bootstrap()
+    args.bootstrap = args.address or args.bootstrap
     mirror = TopicMirror(_answering(args), args.topic, args.data_dir, args.partitions)
     with stop_on_signal(mirror.stop) as stopped, mirror:
         mirror.wait_until_caught_up(args.timeout * 1000)
@@ -71,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return INTERRUPTED if stopped.is_set() and not args.follow else OK
 
 
-def _answering(args: argparse.Namespace) -> list[Address]:
+def _answering(args: Arguments) -> list[Address]:
     """The cluster's brokers that answer; the others are named on stderr.  Raises OSError if none does, UsageError."""
     silent: dict[Address, Silence] = {}
     bootstrap, timeout_ms = addresses(args.bootstrap), int(args.timeout * 1000)

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from typing import Any
+
+import click
 
 from kcore.client.admin_client import Address, ClusterDescription, Node, PartitionDescription
 from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
 from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker, starting_text
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.cluster_command import add_timeout, admin_client, ids_text
-from kcore.tools.command_line import UsageError, add_bootstrap, addresses, broker_id, default_bootstrap
+from kcore.tools.bootstrap import bootstrap_option
+from kcore.tools.cluster_command import admin_client, ids_text, timeout_option
+from kcore.tools.command_line import DIRECTORY, Arguments, Decorator, UsageError, addresses, broker_id, several
 
 
-def add_broker(parser: argparse.ArgumentParser, default_broker: str) -> None:
+def broker_options(default_broker: str) -> Decorator:
     """default_broker: the one that is asked without --broker, for --help."""
-    parser.add_argument("--data", metavar="DIR", help="the broker's (first) data directory, instead of --bootstrap")
-    add_bootstrap(parser, default=None)
-    parser.add_argument(
-        "--broker",
-        type=broker_id,
-        metavar="ID",
-        help=f"which one, of those that run on this machine; default: {default_broker}",
+    return several(
+        click.option(
+            "--data",
+            type=DIRECTORY,
+            metavar="DIR",
+            help="the broker's (first) data directory, instead of --bootstrap",
+        ),
+        bootstrap_option(),
+        click.option(
+            "--broker",
+            type=broker_id,
+            metavar="ID",
+            help=f"which one, of those that run on this machine; default: {default_broker}",
+        ),
+        timeout_option("for the answer"),
     )
-    add_timeout(parser, "for the answer")
 
 
 class MonitoredBroker:
     """The broker that the options name.  Raises UsageError, KafkaError, OSError."""
 
-    def __init__(self, args: argparse.Namespace, topic_partition: TopicPartition | None = None) -> None:
+    def __init__(self, args: Arguments, topic_partition: TopicPartition | None = None) -> None:
         """topic_partition: without --broker its leader is asked; None: the first broker of --bootstrap."""
         self._timeout_s = args.timeout
         if args.data is not None:
-            if args.bootstrap is not None or args.broker is not None:
+            if args.bootstrap.is_given or args.broker is not None:
                 raise UsageError("--data goes without --bootstrap and --broker: it is one broker's directory")
             self._data_dir = args.data
             return
-        args.bootstrap = args.bootstrap or default_bootstrap()
         node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
         if isinstance(node, BrokerProcess):
             self._data_dir = _data_dir_of(node, f"broker {args.broker}, which is not registered", None, args.timeout)
@@ -52,7 +60,7 @@ class MonitoredBroker:
         return ask_broker(self._data_dir, command, self._timeout_s, **arguments)
 
 
-def _node(args: argparse.Namespace, topic_partition: TopicPartition | None) -> Node | BrokerProcess:
+def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | BrokerProcess:
     """The broker with the id of --broker, or the partition's leader; the process of one that is not registered.
 
     Raises UsageError, KafkaError, OSError.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
+
+import click
 
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
 from kcore.common.time import SYSTEM_TIME
@@ -32,7 +33,7 @@ class Place(NamedTuple):
 
 
 def place(text: str) -> Place:
-    """ "earliest", "latest", an offset or a time.  Raises ArgumentTypeError."""
+    """ "earliest", "latest", an offset or a time.  Raises click.BadParameter."""
     if text in ("earliest", "beginning"):
         return Place(timestamp=EARLIEST)
     if text in ("latest", "end"):
@@ -42,7 +43,7 @@ def place(text: str) -> Place:
     try:
         return Place(timestamp=time_ms(text))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected earliest, latest, an offset or {TIME_HELP}") from None
+        raise click.BadParameter(f"{text!r}: expected earliest, latest, an offset or {TIME_HELP}") from None
 
 
 def time_ms(text: str) -> int:

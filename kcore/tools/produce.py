@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import click
 
 from kcore.client.topic_leaders import TopicLeaders
 from kcore.client.topic_producer import Record, TopicProducer
@@ -18,19 +19,21 @@ from kcore.common.time import SYSTEM_TIME
 from kcore.errors import ApiError, KafkaError
 from kcore.record.compression import CODECS
 from kcore.record.partitioner import partition_for_key
-from kcore.tools.cluster_command import add_timeout, existing_partition, group_client
+from kcore.tools.bootstrap import bootstrap_option, note_origin
+from kcore.tools.cluster_command import existing_partition, group_client, timeout_option
+from kcore.tools.cluster_names import topic_argument
 from kcore.tools.command_line import (
     DAMAGE,
+    FILE,
     INTERRUPTED,
     OK,
     USAGE,
+    Arguments,
     UsageError,
-    add_bootstrap,
-    default_bootstrap,
-    note_variable,
-    protocol_string,
+    quiet_option,
     with_notes,
 )
+from kcore.tools.commands import command
 from kcore.tools.record_input import InputError, InputRecord, json_record, line_reader, lines_of
 from kcore.tools.record_output import unescaped
 from kcore.tools.stop_signals import stop_on_signal
@@ -46,56 +49,50 @@ _IDLE_MS = 50
 _WAIT_S = 0.2
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write the lines of stdin, or of files, as records to a topic, and wait until all replicas in sync have them.  "
-        "A summary goes to stderr."
-    )
-    parser.add_argument("topic", type=protocol_string, metavar="TOPIC")
-    parser.add_argument("files", nargs="*", metavar="FILE", help="default: stdin")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--format",
-        choices=["lines", "json"],
-        default="lines",
-        help="lines: each is a value.  json: objects with value, and key, headers, timestamp, partition, as kcore "
-        "consume --json and kcore dump --json print them",
-    )
-    how.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument(
-        "--key-separator",
-        metavar="TEXT",
-        help="of lines: what is before the first one is the key; with the escapes \\t \\\\ \\xNN",
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--partition", type=int, metavar="N", help="all records to this one")
-    where.add_argument(
-        "--repartition", action="store_true", help="pass over the partitions in the records: their keys choose anew"
-    )
-    parser.add_argument(
-        "--header", action="append", default=[], type=_header, metavar="K=V", help="for each record; repeatable"
-    )
-    parser.add_argument(
-        "--compression", "--compression-codec", choices=CODECS, default="none", help="of the batches; default none"
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="no summary where all went well")
-    add_bootstrap(parser, default=default_bootstrap())
-    add_timeout(parser, "give up when a record is not acknowledged for so long", 60)
-    parser.epilog = (
-        "Exit status: 0 all records are acknowledged, 1 some lines are no records or were refused, the others are "
-        "acknowledged, 2 it gave up, 130 after Ctrl-C."
-    )
-
-
 def _header(text: str) -> tuple[str, bytes]:
-    """Raises ArgumentTypeError."""
+    """Raises click.BadParameter."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
     return name, os.fsencode(value)
 
 
-def run(args: argparse.Namespace) -> int:
+@command(
+    help="Write the lines of stdin, or of files, as records to a topic, and wait until all replicas in sync have them. "
+    " A summary goes to stderr.",
+    epilog="Exit status: 0 all records are acknowledged, 1 some lines are no records or were refused, the others are "
+    "acknowledged, 2 it gave up, 130 after Ctrl-C.",
+    one_of=[("--format", "--json"), ("--partition", "--repartition")],
+)
+@topic_argument()
+@click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", help="default: stdin")
+@click.option(
+    "--format",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    help="lines: each is a value.  json: objects with value, and key, headers, timestamp, partition, as kcore consume "
+    "--json and kcore dump --json print them",
+)
+@click.option("--json", "format", flag_value="json", help="the same as --format json")
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    help="of lines: what is before the first one is the key; with the escapes \\t \\\\ \\xNN",
+)
+@click.option("--partition", type=int, metavar="N", help="all records to this one")
+@click.option("--repartition", is_flag=True, help="pass over the partitions in the records: their keys choose anew")
+@click.option("--header", multiple=True, type=_header, metavar="K=V", help="for each record; repeatable")
+@click.option(
+    "--compression",
+    "--compression-codec",
+    type=click.Choice(list(CODECS)),
+    default="none",
+    help="of the batches; default none",
+)
+@quiet_option("no summary where all went well")
+@bootstrap_option()
+@timeout_option("give up when a record is not acknowledged for so long", 60)
+def run(args: Arguments) -> int:
     """Raises OSError, KafkaError, UsageError before the first record is sent; later ones are reported with what is
     acknowledged."""
     if args.key_separator is not None and (args.format == "json" or not args.key_separator):
@@ -120,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 class _Production:
     """One run of the command."""
 
-    def __init__(self, args: argparse.Namespace, leaders: TopicLeaders) -> None:
+    def __init__(self, args: Arguments, leaders: TopicLeaders) -> None:
         self._args = args
         self._read = json_record if args.format == "json" else line_reader(_separator(args.key_separator))
         self._stop = threading.Event()
@@ -149,7 +146,7 @@ class _Production:
                     self._producer.poll(_IDLE_MS)
                 self._producer.finish_requests()
         except (OSError, KafkaError, UsageError) as error:
-            note_variable(self._args, error)
+            note_origin(self._args, error)
             self._say(with_notes(error))
             self._summarize(is_whole=False)
             return USAGE
@@ -246,7 +243,7 @@ class _PartitionChooser:
     """Which partition a record goes to: that of --partition, its own, its key's as Kafka's Java producer chooses it, or
     without a key one after the other, a full batch each."""
 
-    def __init__(self, args: argparse.Namespace, leaders: TopicLeaders) -> None:
+    def __init__(self, args: Arguments, leaders: TopicLeaders) -> None:
         self._topic = args.topic
         self._fixed: int | None = args.partition
         self._uses_own = not args.repartition

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Collection, Mapping, Sequence
+
+import click
 
 from kcore.client.admin_client import AdminClient, Reassignment, preferred_assignment
 from kcore.common.text import counted, json_line
@@ -12,9 +13,9 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, NoReassignmentInProgress
 from kcore.tools.cluster_command import (
-    add_cluster,
     admin_client,
     broker_ids,
+    cluster_options,
     error_text,
     ids_text,
     partitions,
@@ -22,7 +23,9 @@ from kcore.tools.cluster_command import (
     split_partitions,
     topics_of,
 )
-from kcore.tools.command_line import DAMAGE, OK, UsageError, positive
+from kcore.tools.cluster_names import topic_names
+from kcore.tools.command_line import DAMAGE, OK, Arguments, UsageError, positive
+from kcore.tools.commands import command
 from kcore.tools.reassign_throttle import Throttle, remove_throttle, throttled_topics
 
 _POLL_MS = 200
@@ -30,45 +33,44 @@ _POLL_MS = 200
 _STALE_MS = 5000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "partitions",
-        nargs="*",
-        type=partitions_word,
-        metavar="TOPIC[:N[,N...]]",
-        help="partitions; without numbers all of the topic",
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--to",
-        type=broker_ids,
-        metavar="ID[,ID...]",
-        help="the brokers that are to have the replicas.  With partition numbers the first one is the preferred "
-        "leader; of a whole topic the brokers take turns",
-    )
-    what.add_argument("--status", action="store_true", help="what is being moved; without TOPIC of all topics")
-    what.add_argument(
-        "--cancel", action="store_true", help="restore the replicas from before the move; without TOPIC for all"
-    )
-    what.add_argument(
-        "--unthrottle",
-        action="store_true",
-        help="remove the throttle of a move that has ended: from TOPIC, with partition numbers of these partitions "
-        "alone; and from all brokers once nothing is being moved",
-    )
-    parser.add_argument(
-        "--throttle",
-        type=positive,
-        metavar="BYTES",
-        help="with --to: copy at most so many bytes a second to, and from, each broker; with --wait until all is "
-        "moved, else until --unthrottle",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="with --to: print what would be moved, and move nothing")
-    parser.add_argument("--wait", action="store_true", help="with --to: wait until all is moved, or until Ctrl-C")
-    add_cluster(parser, "kcore reassign orders --to 1,2,3 --wait", "one JSON object a line for each partition")
-
-
-def run(args: argparse.Namespace) -> int:
+@command(
+    example="kcore reassign orders --to 1,2,3 --wait",
+    exactly_one_of=[("--to", "--status", "--cancel", "--unthrottle")],
+)
+@click.argument(
+    "partitions",
+    nargs=-1,
+    type=partitions_word,
+    shell_complete=topic_names,
+    metavar="[TOPIC[:N[,N...]]]...",
+    help="partitions; without numbers all of the topic",
+)
+@click.option(
+    "--to",
+    type=broker_ids,
+    metavar="ID[,ID...]",
+    help="the brokers that are to have the replicas.  With partition numbers the first one is the preferred leader; of "
+    "a whole topic the brokers take turns",
+)
+@click.option("--status", is_flag=True, help="what is being moved; without TOPIC of all topics")
+@click.option("--cancel", is_flag=True, help="restore the replicas from before the move; without TOPIC for all")
+@click.option(
+    "--unthrottle",
+    is_flag=True,
+    help="remove the throttle of a move that has ended: from TOPIC, with partition numbers of these partitions alone; "
+    "and from all brokers once nothing is being moved",
+)
+@click.option(
+    "--throttle",
+    type=positive,
+    metavar="BYTES",
+    help="with --to: copy at most so many bytes a second to, and from, each broker; with --wait until all is moved, "
+    "else until --unthrottle",
+)
+@click.option("--dry-run", is_flag=True, help="with --to: print what would be moved, and move nothing")
+@click.option("--wait", is_flag=True, help="with --to: wait until all is moved, or until Ctrl-C")
+@cluster_options("one JSON object a line for each partition")
+def run(args: Arguments) -> int:
     """0; 1 if a partition was refused, or ended elsewhere while we waited.  Raises UsageError, OSError, KafkaError."""
     if args.to is None and (args.dry_run or args.wait or args.throttle):
         raise UsageError("--dry-run, --wait and --throttle go with --to")
@@ -92,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     return _show(args, left, {tp: _origin(running[tp]) for tp in left}, "goes back to")
 
 
-def _move(admin: AdminClient, args: argparse.Namespace) -> int:
+def _move(admin: AdminClient, args: Arguments) -> int:
     if not args.partitions:
         raise UsageError("--to needs a TOPIC")
     cluster = admin.describe_cluster(topics_of(args.partitions))
@@ -163,7 +165,7 @@ def _name_old_throttles(admin: AdminClient, topics: Sequence[str], text: str) ->
         )
 
 
-def _unthrottle(admin: AdminClient, args: argparse.Namespace) -> int:
+def _unthrottle(admin: AdminClient, args: Arguments) -> int:
     """After moves, or with --unthrottle.  Raises UsageError."""
     if not args.partitions:
         raise UsageError("--unthrottle needs a TOPIC")
@@ -215,7 +217,7 @@ def await_moves(
 
 
 def _show(
-    args: argparse.Namespace,
+    args: Arguments,
     results: Mapping[TopicPartition, ApiError | None],
     targets: Mapping[TopicPartition, Sequence[int]],
     verb: str,
@@ -239,7 +241,7 @@ def _show(
     return DAMAGE if any(results.values()) else OK
 
 
-def _show_running(args: argparse.Namespace, running: Mapping[TopicPartition, Reassignment]) -> None:
+def _show_running(args: Arguments, running: Mapping[TopicPartition, Reassignment]) -> None:
     for tp, moving in running.items():
         if args.json:
             print(json_line({"topic": tp.topic, "partition": tp.partition} | moving._asdict()))

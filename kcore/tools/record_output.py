@@ -112,8 +112,8 @@ def json_lines(topic: str, *, ascii_only: bool) -> Formatter:
 
 #: For --help.
 FORMAT_HELP = (
-    "%%s value, %%S its size, %%k key, %%K its size (-1: null), %%R value size as 4 bytes, %%T timestamp, %%h headers, "
-    "%%t topic, %%p partition, %%o offset, %%%%; \\n \\t \\r \\\\ \\xNN; no line break is added"
+    "%s value, %S its size, %k key, %K its size (-1: null), %R value size as 4 bytes, %T timestamp, %h headers, "
+    "%t topic, %p partition, %o offset, %%; \\n \\t \\r \\\\ \\xNN; no line break is added"
 )
 
 
@@ -148,7 +148,7 @@ def _parts(text: str) -> list[bytes | str]:
         elif escape in _ESCAPES:
             parts.append(_ESCAPES[escape])
         else:
-            raise UsageError(f"{match[0]!r} of the format means nothing: there are {FORMAT_HELP.replace('%%', '%')}")
+            raise UsageError(f"{match[0]!r} of the format means nothing: there are {FORMAT_HELP}")
     parts.append(text[end:].encode("utf-8", "surrogateescape"))
     return [part for part in parts if part != b""]
 

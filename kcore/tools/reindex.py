@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import click
 
 from kcore.common.progress import Progress
 from kcore.common.text import counted, json_line, plain_error
@@ -11,7 +11,18 @@ from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, partitions_under
 from kcore.inspect.index_files import IndexFile, examine_index_files, write_index
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
-from kcore.tools.command_line import DAMAGE, OK, add_json, add_paths, add_reading, positive
+from kcore.tools.command_line import (
+    DAMAGE,
+    OK,
+    Arguments,
+    Decorator,
+    json_option,
+    paths_argument,
+    positive,
+    reading_options,
+    several,
+)
+from kcore.tools.commands import command
 
 _WORDS = {
     "identical": "identical to what a rebuild from the log gives",
@@ -25,28 +36,31 @@ _WORDS = {
 _SOUND = ("identical", "agrees")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_paths(parser, "a partition directory or a data directory, closed")
-    add_json(parser, "one JSON object a line for each file")
-    add_choices(parser)
-    add_reading(parser)
+#: Of --check and --dry-run, here and in `kcore spark reindex`.
+INDEX_CHOICES = [("--check", "--dry-run")]
 
 
-def add_choices(parser: argparse.ArgumentParser) -> None:
+def index_options() -> Decorator:
     """What is to be done, here and by `kcore spark reindex`."""
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="only compare; exit 1 when a file contradicts the log")
-    mode.add_argument("--dry-run", action="store_true", help="list what would be written, write nothing")
-    parser.add_argument(
-        "--index-interval-bytes",
-        type=positive,
-        default=DEFAULT_INDEX_INTERVAL_BYTES,
-        metavar="N",
-        help=f"bytes between entries, as index.interval.bytes of the topic; default {DEFAULT_INDEX_INTERVAL_BYTES}",
+    return several(
+        click.option("--check", is_flag=True, help="only compare; exit 1 when a file contradicts the log"),
+        click.option("--dry-run", is_flag=True, help="list what would be written, write nothing"),
+        click.option(
+            "--index-interval-bytes",
+            type=positive,
+            default=DEFAULT_INDEX_INTERVAL_BYTES,
+            metavar="N",
+            help=f"bytes between entries, as index.interval.bytes of the topic; default {DEFAULT_INDEX_INTERVAL_BYTES}",
+        ),
     )
 
 
-def run(args: argparse.Namespace) -> int:
+@command(one_of=INDEX_CHOICES)
+@paths_argument("a partition directory or a data directory, closed")
+@json_option("one JSON object a line for each file")
+@index_options()
+@reading_options()
+def run(args: Arguments) -> int:
     """0; 1 when --check found a contradiction, or a log is damaged or cannot be read.  Raises OSError, DirectoryInUse,
     CorruptFile."""
     bad = written = 0

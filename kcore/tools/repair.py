@@ -6,9 +6,10 @@ every byte that it removes is first saved in a file whose name ends in .repair-c
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator, Sequence
+
+import click
 
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line
@@ -18,8 +19,9 @@ from kcore.inspect.partition_checks import Problem
 from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
 from kcore.inspect.repair_plan import AFTER_THE_CUT, Action, Loss, Plan, plan_repair
 from kcore.log.log_file_names import parse_partition_directory
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
-from kcore.tools.verify import add_compacted, problem_event, problem_text, verify
+from kcore.tools.command_line import DAMAGE, DIRECTORY, FILE, OK, Arguments, UsageError, json_option, reading_options
+from kcore.tools.commands import command
+from kcore.tools.verify import compacted_option, problem_event, problem_text, verify
 
 _KEEP_AFTER = """\
 keep-after keeps the batches after the damage, with these consequences:
@@ -33,29 +35,26 @@ The records of a gap are in no file here: copy the missing segment from a backup
 replica and have it fetched again."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help="a partition directory or a data directory, closed")
-    add_json(parser, "one JSON object a line: problems, losses, actions, the summary last")
-    parser.add_argument("--apply", action="store_true", help="do what the plan says; without it nothing is written")
-    target = parser.add_mutually_exclusive_group()
-    target.add_argument("--output", metavar="DIR", help="where the repaired copy goes; default: PATH.repaired")
-    target.add_argument(
-        "--in-place",
-        action="store_true",
-        help=f"repair the directory itself; bytes that go are kept in files *{ASIDE_SUFFIX} beside what they come from",
-    )
-    parser.add_argument(
-        "--salvage",
-        choices=["truncate", "keep-after"],
-        default="truncate",
-        help="truncate: the log ends before the first bad batch, as a recovery ends it beyond the recovery point "
-        "(default); keep-after: only the bad batches go, the valid ones after them stay, and a gap is left",
-    )
-    add_compacted(parser)
-    add_reading(parser)
-
-
-def run(args: argparse.Namespace) -> int:
+@command(one_of=[("--output", "--in-place")])
+@click.argument("path", type=FILE, metavar="PATH", help="a partition directory or a data directory, closed")
+@json_option("one JSON object a line: problems, losses, actions, the summary last")
+@click.option("--apply", is_flag=True, help="do what the plan says; without it nothing is written")
+@click.option("--output", type=DIRECTORY, metavar="DIR", help="where the repaired copy goes; default: PATH.repaired")
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help=f"repair the directory itself; bytes that go are kept in files *{ASIDE_SUFFIX} beside what they come from",
+)
+@click.option(
+    "--salvage",
+    type=click.Choice(["truncate", "keep-after"]),
+    default="truncate",
+    help="truncate: the log ends before the first bad batch, as a recovery ends it beyond the recovery point "
+    "(default); keep-after: only the bad batches go, the valid ones after them stay, and a gap is left",
+)
+@compacted_option()
+@reading_options()
+def run(args: Arguments) -> int:
     """0 when there is no damage and nothing to repair, or everything was repaired; 1 when there is a plan, or something
     stays wrong.  Raises OSError, DirectoryInUse, CorruptFile, UsageError."""
     path = os.path.normpath(args.path)
@@ -108,7 +107,7 @@ def _is_in_the_way(path: str, result: str) -> bool:
     return among and parse_partition_directory(os.path.basename(result)) is None
 
 
-def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:
+def _problems_left(result: str, args: Arguments) -> list[Problem]:
     """The damage that `kcore verify` still finds in the repaired directory."""
     problems = verify(result, jobs=args.jobs, compacted=args.compacted)
     return [problem for problem in problems if problem.damage]
@@ -239,7 +238,7 @@ def _action_event(action: Action) -> dict[str, object]:
 
 
 def _outcome_lines(
-    args: argparse.Namespace,
+    args: Arguments,
     path: str,
     result: str,
     plans: Sequence[Plan],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import logging
 import os
@@ -14,13 +13,16 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import click
+
 from kcore.common.properties import read_properties
 from kcore.common.text import plain_error
 from kcore.errors import KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import bracketed
-from kcore.tools.command_line import positive
+from kcore.tools.command_line import DIRECTORY, FILE, Arguments, positive
+from kcore.tools.commands import command
 from kcore.tools.hints import client_hint, script, short
 from kcore.tools.parent_process import end_with_parent
 
@@ -41,45 +43,40 @@ _SIGNAL_POLL_S = 0.25
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", metavar="DIR", help="data directory (Kafka's log.dirs); made if it is not there")
-    parser.add_argument("--port", type=int, metavar="N", help=f"port, 0 for a free one (default {DEFAULT_PORT})")
-    parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--config", metavar="FILE", help="a server.properties")
-    parser.add_argument("--id", type=int, metavar="N", help="this broker's id (broker.id)")
-    parser.add_argument(
-        "--store",
-        metavar="ADDRESS",
-        help="be a broker of a cluster, whose brokers have this store in common: sqlite:FILE on one machine, "
-        "zookeeper://HOST:PORT[,HOST:PORT][/CHROOT] on several; start each with its own --id, --port and --data, and "
-        "the same --store",
-    )
-    parser.add_argument(
-        "--brokers",
-        type=positive,
-        metavar="N",
-        help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
-        "from --port on; without --store they coordinate through a file in DIR",
-    )
-    parser.add_argument(
-        "--monitoring",
-        metavar="HOST:PORT",
-        help="answer GET /metrics (for Prometheus), /healthz and /readyz there; with --brokers N, N ports from PORT on",
-    )
-    # Of serve_cluster: the process to end with.
-    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
-    parser.add_argument(
-        "-o",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a broker setting, by Kafka's name; repeatable",
-    )
-
-
-def run(args: argparse.Namespace) -> int:
+@command()
+@click.option(
+    "--data", type=DIRECTORY, metavar="DIR", help="data directory (Kafka's log.dirs); made if it is not there"
+)
+@click.option("--port", type=int, metavar="N", help=f"port, 0 for a free one (default {DEFAULT_PORT})")
+@click.option("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+@click.option("--config", type=FILE, metavar="FILE", help="a server.properties")
+@click.option("--id", type=int, metavar="N", help="this broker's id (broker.id)")
+@click.option(
+    "--store",
+    metavar="ADDRESS",
+    help="be a broker of a cluster, whose brokers have this store in common: sqlite:FILE on one machine, "
+    "zookeeper://HOST:PORT[,HOST:PORT][/CHROOT] on several; start each with its own --id, --port and --data, and the "
+    "same --store",
+)
+@click.option(
+    "--brokers",
+    type=positive,
+    metavar="N",
+    help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
+    "from --port on; without --store they coordinate through a file in DIR",
+)
+@click.option(
+    "--monitoring",
+    metavar="HOST:PORT",
+    help="answer GET /metrics (for Prometheus), /healthz and /readyz there; with --brokers N, N ports from PORT on",
+)
+# Of serve_cluster: the process to end with.
+@click.option("--parent", type=int, hidden=True)
+@click.option("--hints", is_flag=True, help="print commands to try next, with the port really taken")
+@click.option(
+    "-o", "overrides", multiple=True, metavar="KEY=VALUE", help="a broker setting, by Kafka's name; repeatable"
+)
+def run(args: Arguments) -> int:
     """Serve until SIGINT or SIGTERM, which also end a start that waits.  0 after a clean stop, 1 when the last data
     directory failed, 2 when the broker cannot start.  With --brokers what serve_cluster.run() returns."""
     if args.brokers is not None:
@@ -100,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _serve(args: argparse.Namespace, signals: set[signal.Signals], is_hangup_ignored: bool) -> int:
+def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: bool) -> int:
     try:
         if args.parent is not None:
             end_with_parent(args.parent)
@@ -167,7 +164,7 @@ def _log_level() -> str:
     return level.upper()
 
 
-def _hints(broker: Broker, args: argparse.Namespace) -> list[str]:
+def _hints(broker: Broker, args: Arguments) -> list[str]:
     """Commands for who sees a broker for the first time."""
     data = short(broker.data_dir or "")
     kcore = shlex.quote(script("kcore"))
@@ -185,7 +182,7 @@ def _hints(broker: Broker, args: argparse.Namespace) -> list[str]:
     ]
 
 
-def _broker(args: argparse.Namespace) -> Broker:
+def _broker(args: Arguments) -> Broker:
     properties: dict[str, Any] = read_properties(args.config) if args.config else {}
     if args.data:
         # --data wins over the file.  One that -o sets too is a contradiction, which Broker refuses.

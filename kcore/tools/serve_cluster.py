@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import queue
 import shlex
@@ -21,7 +20,9 @@ from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.cluster import cluster_settings, store_address
 from kcore.server.config.listeners import authority, bracketed, host_and_port
-from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses, default_bootstrap
+from kcore.tools import config_file
+from kcore.tools.bootstrap import default_bootstrap
+from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, addresses
 from kcore.tools.hints import absolute_script, client_hint, script, short
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
@@ -57,7 +58,7 @@ class _StartFailed(Exception):
     """A broker has ended before all of them served, or they do not find each other."""
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Arguments) -> int:
     """Serve until SIGINT, SIGTERM or, unless nohup has it ignored, SIGHUP; or until every broker has ended by itself.
 
     0 after a clean stop of all brokers that still ran, 1 if none of them ran any more or one did not stop cleanly,
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 class _ServedCluster:
     """The broker processes.  For one thread, but for request_stop()."""
 
-    def __init__(self, args: argparse.Namespace, *, time: Time = SYSTEM_TIME) -> None:
+    def __init__(self, args: Arguments, *, time: Time = SYSTEM_TIME) -> None:
         """Raises UsageError."""
         given = {text.partition("=")[0].strip() for text in args.overrides}
         given |= set(read_properties(args.config)) if args.config else set()
@@ -232,6 +233,8 @@ class _ServedCluster:
                     stderr=log,
                     text=True,
                     process_group=0,
+                    # What it needs is on its command line: with `brokers` of the file it would be a cluster of its own.
+                    env={**os.environ, config_file.VARIABLE: os.devnull},
                 )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -6,7 +6,6 @@ stdout, as text or as JSON lines; progress, and what Spark has to say, to stderr
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -15,11 +14,30 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from kcore.common.text import bytes_of, counted, json_line, places
+from kcore.spark.load.load_options import CODECS, MODES
 from kcore.spark.packages import check_packages, confluent_kafka
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, positive
+from kcore.tools.command_line import (
+    DAMAGE,
+    FILE,
+    OK,
+    Arguments,
+    Decorator,
+    UsageError,
+    json_option,
+    paths_argument,
+    positive,
+    quiet_option,
+    several,
+)
+from kcore.tools.commands import Group
+from kcore.tools.diff import gaps_option
+from kcore.tools.reindex import INDEX_CHOICES, index_options
+from kcore.tools.verify import compacted_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,42 +57,37 @@ appender.stderr.layout.pattern = spark: %m%n%ex{0}
 """
 
 
-class Command(NamedTuple):
-    """What main() needs of a subcommand; a module has the same two functions."""
-
-    add_arguments: Any
-    run: Any
+spark = Group("spark")
 
 
-def _add_session(parser: argparse.ArgumentParser, master: str = "local[*]") -> None:
-    parser.add_argument("--master", default=master, metavar="URL", help=f"Spark's master; default: {master}")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="NAME=VALUE",
-        help="a setting of Spark; repeatable",
+def _session_options(master: str = "local[*]") -> Decorator:
+    return several(
+        click.option("--master", default=master, metavar="URL", help=f"Spark's master; default: {master}"),
+        click.option(
+            "--conf", multiple=True, type=_setting, metavar="NAME=VALUE", help="a setting of Spark; repeatable"
+        ),
     )
 
 
-def _add_work(parser: argparse.ArgumentParser) -> None:
-    _add_session(parser)
-    parser.add_argument(
-        "--tasks", type=positive, metavar="N", help="at least so many tasks; default: as many as run at a time"
+def _work_options() -> Decorator:
+    return several(
+        _session_options(),
+        click.option(
+            "--tasks", type=positive, metavar="N", help="at least so many tasks; default: as many as run at a time"
+        ),
+        quiet_option(),
     )
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on stderr")
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
     return name, value
 
 
 @contextmanager
-def session(args: argparse.Namespace) -> Iterator[SparkSession]:
+def session(args: Arguments) -> Iterator[SparkSession]:
     """A session for one command, stopped after it; that of spark-submit where the command runs there.
 
     Raises UsageError, of one line, for what went wrong in Spark inside the body; ImportError, which says what to
@@ -149,19 +162,13 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 # -- verify -----------------------------------------------------------------------------------------------------------
 
 
-def _add_verify(parser: argparse.ArgumentParser) -> None:
-    from kcore.tools.verify import add_compacted
-
-    parser.add_argument("paths", nargs="+", metavar="PATH", help=_DIRECTORIES)
-    add_json(parser, "the lines of `kcore verify --json`")
-    parser.add_argument(
-        "--records", action=argparse.BooleanOptionalAction, default=True, help="look into the batches too"
-    )
-    add_compacted(parser)
-    _add_work(parser)
-
-
-def _verify(args: argparse.Namespace) -> int:
+@spark.subcommand("verify", "check data directories for damage, in parallel")
+@paths_argument(_DIRECTORIES)
+@json_option("the lines of `kcore verify --json`")
+@click.option("--records/--no-records", default=True, help="look into the batches too")
+@compacted_option()
+@_work_options()
+def _verify(args: Arguments) -> int:
     """1 when there is damage; warnings alone leave it 0."""
     _existing(args.paths)
     from kcore.tools.verify import summary_text
@@ -194,16 +201,12 @@ def _verify(args: argparse.Namespace) -> int:
 # -- reindex ----------------------------------------------------------------------------------------------------------
 
 
-def _add_reindex(parser: argparse.ArgumentParser) -> None:
-    from kcore.tools.reindex import add_choices
-
-    parser.add_argument("paths", nargs="+", metavar="PATH", help=f"{_DIRECTORIES}, closed")
-    add_json(parser, "the lines of `kcore reindex --json`")
-    add_choices(parser)
-    _add_work(parser)
-
-
-def _reindex(args: argparse.Namespace) -> int:
+@spark.subcommand("reindex", "rebuild the indexes of closed logs, in parallel", one_of=INDEX_CHOICES)
+@paths_argument(f"{_DIRECTORIES}, closed")
+@json_option("the lines of `kcore reindex --json`")
+@index_options()
+@_work_options()
+def _reindex(args: Arguments) -> int:
     """1 when --check found a contradiction, or a log is damaged."""
     _existing(args.paths)
     with session(args) as spark:
@@ -234,23 +237,21 @@ def _reindex(args: argparse.Namespace) -> int:
 # -- recompress -------------------------------------------------------------------------------------------------------
 
 
-def _add_recompress(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", help=f"{_DIRECTORIES}, closed; it is only read")
-    parser.add_argument("output", metavar="OUTPUT", help="the directory to make; it must not exist")
-    parser.add_argument("--codec", required=True, help="none, gzip, snappy, lz4 or zstd")
-    parser.add_argument("--level", type=int, metavar="N", help="on the codec's own scale; default: the codec's own")
-    parser.add_argument(
-        "--segment-bytes",
-        type=positive,
-        default=1 << 30,
-        metavar="N",
-        help="a segment that outgrows it becomes several",
-    )
-    add_json(parser, "one JSON object a line for each segment, the summary last")
-    _add_work(parser)
-
-
-def _recompress(args: argparse.Namespace) -> int:
+@spark.subcommand("recompress", "rewrite a closed directory with another codec")
+@click.argument("path", type=FILE, metavar="PATH", help=f"{_DIRECTORIES}, closed; it is only read")
+@click.argument("output", type=FILE, metavar="OUTPUT", help="the directory to make; it must not exist")
+@click.option("--codec", required=True, help="none, gzip, snappy, lz4 or zstd")
+@click.option("--level", type=int, metavar="N", help="on the codec's own scale; default: the codec's own")
+@click.option(
+    "--segment-bytes",
+    type=positive,
+    default=1 << 30,
+    metavar="N",
+    help="a segment that outgrows it becomes several",
+)
+@json_option("one JSON object a line for each segment, the summary last")
+@_work_options()
+def _recompress(args: Arguments) -> int:
     _existing([args.path])
     with session(args) as spark:
         from kcore.spark import jobs
@@ -288,13 +289,11 @@ def _recompress(args: argparse.Namespace) -> int:
 # -- compaction -------------------------------------------------------------------------------------------------------
 
 
-def _add_compaction(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="PATH", help=_DIRECTORIES)
-    add_json(parser, "one JSON object a line for each partition")
-    _add_work(parser)
-
-
-def _compaction(args: argparse.Namespace) -> int:
+@spark.subcommand("compaction", "count the keys and dead records of each partition")
+@paths_argument(_DIRECTORIES)
+@json_option("one JSON object a line for each partition")
+@_work_options()
+def _compaction(args: Arguments) -> int:
     _existing(args.paths)
     with session(args) as spark:
         from kcore.spark import jobs
@@ -316,17 +315,13 @@ def _compaction(args: argparse.Namespace) -> int:
 # -- diff -------------------------------------------------------------------------------------------------------------
 
 
-def _add_diff(parser: argparse.ArgumentParser) -> None:
-    from kcore.tools.diff import add_gaps_are_cleaning
-
-    parser.add_argument("a", metavar="A", help=_DIRECTORIES)
-    parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
-    add_json(parser, "the lines of `kcore diff --json`")
-    add_gaps_are_cleaning(parser)
-    _add_work(parser)
-
-
-def _diff(args: argparse.Namespace) -> int:
+@spark.subcommand("diff", "show the first difference of two data directories, and explain it")
+@click.argument("a", type=FILE, metavar="A", help=_DIRECTORIES)
+@click.argument("b", type=FILE, metavar="B", help="what to hold against it: of the same kind")
+@json_option("the lines of `kcore diff --json`")
+@gaps_option()
+@_work_options()
+def _diff(args: Arguments) -> int:
     """1 when a partition differs, or only one side has it."""
     _existing([args.a, args.b])
     with session(args) as spark:
@@ -378,17 +373,56 @@ def _difference(row: dict[str, Any]) -> str:
 _MASTER_FOR_TASKS = "local[TASKS]"
 
 
-def _add_load(parser: argparse.ArgumentParser) -> None:
-    from kcore.spark.load.load_options import add_arguments
-
-    add_arguments(parser)
-    parser.add_argument("--json", metavar="FILE", help="write JSON lines: a row for each task, then the run's totals")
-    parser.add_argument("--plot", metavar="FILE", help="draw throughput and latencies: .png or .svg")
-    _add_session(parser, _MASTER_FOR_TASKS)
-    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on stderr")
-
-
-def _load(args: argparse.Namespace) -> int:
+@spark.subcommand("load", "measure throughput and latency of many tasks at once")
+@click.argument(
+    "paths",
+    nargs=-1,
+    type=FILE,
+    metavar="[PATH]...",
+    help="append: where the tasks may make data directories (several disks: several paths); read, verify: data or "
+    "partition directories",
+)
+@click.option("--mode", required=True, type=click.Choice(MODES), help="what each task does over and over")
+@click.option("--tasks", default="1", metavar="N[,N...]", help="tasks at a time; several numbers: a run each")
+@click.option("--seconds", type=float, default=10.0, metavar="S", help="how long to measure; default: 10")
+@click.option("--warm-up", type=float, default=2.0, metavar="S", help="work before that; default: 2")
+@click.option("--record-size", type=int, default=100, metavar="BYTES", help="of a value; default: 100")
+@click.option(
+    "--batch-size",
+    type=int,
+    default=16 << 10,
+    metavar="BYTES",
+    help="of a batch before compression (append, produce); default: 16384",
+)
+@click.option("--codec", default="none", type=click.Choice(CODECS), help="of batches written; default: none")
+@click.option(
+    "--fetch-size",
+    type=int,
+    default=1 << 20,
+    metavar="BYTES",
+    help="of a slice (read) or a partition's part of a fetch; default: 1048576",
+)
+@click.option(
+    "--log-size",
+    type=int,
+    default=1 << 30,
+    metavar="BYTES",
+    help="append: the oldest segments of a task's log go beyond this; default: 1 GiB",
+)
+@click.option("--keep", is_flag=True, help="append: leave the logs where they are")
+@click.option("--bootstrap-servers", metavar="HOST:PORT,...", help="produce, fetch: the broker")
+@click.option("--topic", metavar="NAME", help="produce, fetch: the topic")
+@click.option(
+    "--client",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="produce, fetch: a setting of confluent-kafka; may be repeated",
+)
+@click.option("--json", type=FILE, metavar="FILE", help="write JSON lines: a row for each task, then the run's totals")
+@click.option("--plot", type=FILE, metavar="FILE", help="draw throughput and latencies: .png or .svg")
+@_session_options(_MASTER_FOR_TASKS)
+@quiet_option()
+def _load(args: Arguments) -> int:
     """1 when a task had errors."""
     check_packages()
     from kcore.spark.load.load_options import BROKER_MODES, LoadOptions
@@ -426,11 +460,9 @@ def _load(args: argparse.Namespace) -> int:
 # -- archive ----------------------------------------------------------------------------------------------------------
 
 
-def _add_archive(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("output", metavar="OUT.tgz", help="the archive to write")
-
-
-def _archive(args: argparse.Namespace) -> int:
+@spark.subcommand("archive", "pack kcore for the executors of a cluster")
+@click.argument("output", type=FILE, metavar="OUT.tgz", help="the archive to write")
+def _archive(args: Arguments) -> int:
     from kcore.spark.archive import made_for, usage, write_archive
 
     try:
@@ -442,15 +474,3 @@ def _archive(args: argparse.Namespace) -> int:
     )
     print("\n".join(f"  {line}" for line in usage(args.output)))
     return OK
-
-
-#: name -> (what runs it, what it does in one line).
-COMMANDS = {
-    "verify": (Command(_add_verify, _verify), "check data directories for damage, in parallel"),
-    "reindex": (Command(_add_reindex, _reindex), "rebuild the indexes of closed logs, in parallel"),
-    "recompress": (Command(_add_recompress, _recompress), "rewrite a closed directory with another codec"),
-    "compaction": (Command(_add_compaction, _compaction), "count the keys and dead records of each partition"),
-    "diff": (Command(_add_diff, _diff), "show the first difference of two data directories, and explain it"),
-    "load": (Command(_add_load, _load), "measure throughput and latency of many tasks at once"),
-    "archive": (Command(_add_archive, _archive), "pack kcore for the executors of a cluster"),
-}

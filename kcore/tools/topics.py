@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import click
 
 from kcore.client.admin_client import AdminClient, TopicDescription
 from kcore.common.text import counted, json_line, nearest
@@ -18,16 +19,28 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.tools.cluster_command import (
-    add_cluster,
-    add_topic,
     admin_client,
     broker_ids,
+    cluster_options,
     ids_text,
     is_in_sync,
     leader_text,
     one_topic,
+    topic_options,
 )
-from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, positive_int16, positive_int32, protocol_string
+from kcore.tools.cluster_names import topic_names
+from kcore.tools.command_line import (
+    DAMAGE,
+    OK,
+    USAGE,
+    Arguments,
+    Decorator,
+    UsageError,
+    positive_int16,
+    positive_int32,
+    protocol_string,
+)
+from kcore.tools.commands import Group
 
 #: How long brokers that are alive may take to delete a topic until that is said.
 _DELETION_MS = 10_000
@@ -36,19 +49,17 @@ _UNKNOWN_DELETION_MS = 2000
 _POLL_MS = 100
 
 
-class Command(NamedTuple):
-    """In the place of a module: what kcore.tools.main needs of a command."""
-
-    add_arguments: Any
-    run: Any
-
-
-def _add_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--internal", action="store_true", help="also topics that the brokers keep for themselves")
-    add_cluster(parser, "kcore topics list --bootstrap localhost:9092", "one JSON object a line for each topic")
+topics = Group(
+    "topics",
+    status_1="a partition has no leader, or a replica that is not in sync or not available; "
+    "a deletion waits for brokers",
+)
 
 
-def _run_list(args: argparse.Namespace) -> int:
+@topics.subcommand("list", "list the topics", example="kcore topics list --bootstrap localhost:9092")
+@click.option("--internal", is_flag=True, help="also topics that the brokers keep for themselves")
+@cluster_options("one JSON object a line for each topic")
+def _run_list(args: Arguments) -> int:
     with admin_client(args) as admin:
         topics = admin.describe_cluster().topics
     for topic in topics.values():
@@ -78,22 +89,29 @@ def _replicas_text(topic: TopicDescription) -> str:
     return f"{counted(largest, 'replica')} each" if smallest == largest else f"{smallest} to {largest} replicas"
 
 
-def _add_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "topics", nargs="*", type=protocol_string, metavar="TOPIC", help="default: all, internal ones too"
-    )
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        type=protocol_string,
-        metavar="TOPIC",
-        help="the same, as kafka-topics.sh has it",
-    )
-    add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
-
-
-def _run_describe(args: argparse.Namespace) -> int:
+@topics.subcommand(
+    "describe",
+    "show the leader, replicas and ISR of each partition, and the settings",
+    example="kcore topics describe orders",
+)
+@click.argument(
+    "topics",
+    nargs=-1,
+    type=protocol_string,
+    shell_complete=topic_names,
+    metavar="[TOPIC]...",
+    help="default: all, internal ones too",
+)
+@click.option(
+    "--topic",
+    multiple=True,
+    type=protocol_string,
+    shell_complete=topic_names,
+    metavar="TOPIC",
+    help="the same, as kafka-topics.sh has it",
+)
+@cluster_options("one JSON object a line for each topic")
+def _run_describe(args: Arguments) -> int:
     with admin_client(args) as admin:
         topics, deleted, missing = _described(admin, [*args.topics, *args.topic])
         configs = admin.topic_configs(topics) if topics else {}
@@ -168,32 +186,47 @@ def _nearest_topic(admin: AdminClient, name: str) -> str:
         return ""
 
 
-def _add_create(parser: argparse.ArgumentParser) -> None:
-    add_topic(parser)
-    parser.add_argument("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
-    parser.add_argument(
-        "--replicas",
-        "--replication-factor",
-        type=positive_int16,
-        metavar="N",
-        help="of each partition; default: default.replication.factor",
-    )
-    parser.add_argument(
-        "--assign",
-        type=_assignment,
-        metavar="ID,ID:ID,ID...",
-        help="the brokers of each partition, the preferred leader first; instead of both numbers",
-    )
-    _add_config(parser)
-    parser.add_argument("--if-not-exists", action="store_true", help="a topic that exists already is no error")
-    add_cluster(
-        parser,
-        "kcore topics create orders --partitions 6 --replicas 3 --config retention.ms=60000",
-        "one JSON object",
-    )
+def _config_option() -> Decorator:
+    return click.option("--config", type=_setting, multiple=True, metavar="NAME=VALUE", help="a setting; repeatable")
 
 
-def _run_create(args: argparse.Namespace) -> int:
+def _setting(text: str) -> tuple[str, str]:
+    """Raises click.BadParameter."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
+    return protocol_string(name), protocol_string(value)
+
+
+def _assignment(text: str) -> list[tuple[int, ...]]:
+    """Raises click.BadParameter."""
+    return [broker_ids(part) for part in text.split(":")]
+
+
+@topics.subcommand(
+    "create",
+    "create a topic",
+    example="kcore topics create orders --partitions 6 --replicas 3 --config retention.ms=60000",
+)
+@topic_options()
+@click.option("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
+@click.option(
+    "--replicas",
+    "--replication-factor",
+    type=positive_int16,
+    metavar="N",
+    help="of each partition; default: default.replication.factor",
+)
+@click.option(
+    "--assign",
+    type=_assignment,
+    metavar="ID,ID:ID,ID...",
+    help="the brokers of each partition, the preferred leader first; instead of both numbers",
+)
+@_config_option()
+@click.option("--if-not-exists", is_flag=True, help="a topic that exists already is no error")
+@cluster_options("one JSON object")
+def _run_create(args: Arguments) -> int:
     if args.assign is not None and (args.partitions is not None or args.replicas is not None):
         raise UsageError("--assign goes without --partitions and --replicas")
     _check_named_once([name for name, _ in args.config])
@@ -222,22 +255,19 @@ def _run_create(args: argparse.Namespace) -> int:
     return OK
 
 
-def _add_alter(parser: argparse.ArgumentParser) -> None:
-    add_topic(parser)
-    parser.add_argument("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
-    _add_config(parser)
-    parser.add_argument(
-        "--delete-config",
-        type=protocol_string,
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="take the brokers' value again",
-    )
-    add_cluster(parser, "kcore topics alter orders --partitions 12 --config retention.ms=60000", "one JSON object")
-
-
-def _run_alter(args: argparse.Namespace) -> int:
+@topics.subcommand(
+    "alter",
+    "add partitions to a topic, or change its settings",
+    example="kcore topics alter orders --partitions 12 --config retention.ms=60000",
+)
+@topic_options()
+@click.option("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
+@_config_option()
+@click.option(
+    "--delete-config", type=protocol_string, multiple=True, metavar="NAME", help="take the brokers' value again"
+)
+@cluster_options("one JSON object")
+def _run_alter(args: Arguments) -> int:
     _check_named_once([*(name for name, _ in args.config), *args.delete_config])
     changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
     if args.partitions is None and not changes:
@@ -267,12 +297,10 @@ def _run_alter(args: argparse.Namespace) -> int:
     return OK
 
 
-def _add_delete(parser: argparse.ArgumentParser) -> None:
-    add_topic(parser, "one topic: its records are gone for good")
-    add_cluster(parser, "kcore topics delete orders", "one JSON object")
-
-
-def _run_delete(args: argparse.Namespace) -> int:
+@topics.subcommand("delete", "delete a topic with its records", example="kcore topics delete orders")
+@topic_options("one topic: its records are gone for good")
+@cluster_options("one JSON object")
+def _run_delete(args: Arguments) -> int:
     topic = one_topic(args)
     with admin_client(args) as admin:
         replicas = _replicas(admin, topic)
@@ -339,41 +367,8 @@ def await_deletion(
         time.sleep(_POLL_MS)
 
 
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; repeatable"
-    )
-
-
 def _check_named_once(settings: Sequence[str]) -> None:
     """Raises UsageError."""
     for name in settings:
         if settings.count(name) > 1:
             raise UsageError(f"the setting {name} is there more than once")
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """Raises ArgumentTypeError."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
-    return protocol_string(name), protocol_string(value)
-
-
-def _assignment(text: str) -> list[tuple[int, ...]]:
-    """Raises ArgumentTypeError."""
-    return [broker_ids(part) for part in text.split(":")]
-
-
-STATUS_1 = "a partition has no leader, or a replica that is not in sync or not available; a deletion waits for brokers"
-
-COMMANDS = {
-    "list": (Command(_add_list, _run_list), "list the topics"),
-    "describe": (
-        Command(_add_describe, _run_describe),
-        "show the leader, replicas and ISR of each partition, and the settings",
-    ),
-    "create": (Command(_add_create, _run_create), "create a topic"),
-    "alter": (Command(_add_alter, _run_alter), "add partitions to a topic, or change its settings"),
-    "delete": (Command(_add_delete, _run_delete), "delete a topic with its records"),
-}

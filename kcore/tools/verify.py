@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Mapping
 from typing import Any
+
+import click
 
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line, places
@@ -15,35 +16,42 @@ from kcore.inspect.partition_checks import (
     Problem,
 )
 from kcore.inspect.verifier import Summary, problem_event, verify
-from kcore.tools.command_line import DAMAGE, INTERRUPTED, OK, add_json, add_paths, add_reading
+from kcore.tools.command_line import (
+    DAMAGE,
+    INTERRUPTED,
+    OK,
+    Arguments,
+    Decorator,
+    json_option,
+    paths_argument,
+    reading_options,
+)
+from kcore.tools.commands import command
 
 #: No rate is shown for a shorter time.
 _SECONDS_OF_A_RATE = 0.1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_paths(parser)
-    add_json(parser, "one JSON object a line, the summary last")
-    parser.add_argument(
-        "--records",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="look into the batches too: decompress, parse and count their records; without, the CRCs alone are "
-        "checked, as fast as memory can be read",
-    )
-    add_compacted(parser)
-    add_reading(parser)
-
-
-def add_compacted(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+def compacted_option() -> Decorator:
+    return click.option(
         "--compacted",
-        action="store_true",
+        is_flag=True,
         help="gaps between offsets are no damage: the logs are compacted, though no file beside them says so",
     )
 
 
-def run(args: argparse.Namespace) -> int:
+@command()
+@paths_argument()
+@json_option("one JSON object a line, the summary last")
+@click.option(
+    "--records/--no-records",
+    default=True,
+    help="look into the batches too: decompress, parse and count their records; without, the CRCs alone are checked, "
+    "as fast as memory can be read",
+)
+@compacted_option()
+@reading_options()
+def run(args: Arguments) -> int:
     """0, or 1 when there is damage; warnings alone leave it 0; 130 after Ctrl-C, with the summary so far.  Raises
     OSError, CorruptFile for a path that cannot be examined at all."""
     summary = Summary()

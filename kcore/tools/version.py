@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import platform
 import sys
 
+from kcore.tools.command_line import OK, Arguments
+from kcore.tools.commands import command
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+
+@command()
+def run(args: Arguments) -> int:
+    print(version_text())
+    return OK
 
 
-def run(args: argparse.Namespace) -> int:
+def version_text() -> str:
     # The package itself is always loaded; no module of it may be imported by a room (tests/test_layers.py).
     version = sys.modules["kcore"].__version__
-    print(f"kcore {version}, Python {platform.python_version()}, {platform.platform()}")
-    return 0
+    return f"kcore {version}, Python {platform.python_version()}, {platform.platform()}"

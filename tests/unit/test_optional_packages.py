@@ -119,6 +119,5 @@ def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
     )
     assert packages_of["metrics"] == {"prometheus-client"}
     assert packages_of["zookeeper"] == {"kazoo"}
-    assert packages_of["tools"] == {"rich", "shtab"}
     # kcore.spark imports no kernels (tests/test_layers.py).
-    assert packages_of["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka", "rich"}
+    assert packages_of["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kcore.spark.options import OptionError
@@ -75,8 +75,8 @@ class LoadOptions:
                 raise OptionError(f"--mode {self.mode} goes through a broker, it takes no PATH ({self.paths[0]})")
 
     @classmethod
-    def from_arguments(cls, args: argparse.Namespace) -> LoadOptions:
-        """Raises OptionError."""
+    def from_arguments(cls, args: SimpleNamespace) -> LoadOptions:
+        """args: by name, what the command line has.  Raises OptionError."""
         return cls(
             mode=args.mode,
             tasks=_numbers("--tasks", args.tasks),
@@ -111,29 +111,6 @@ class LoadOptions:
             secret = any(word in name for word in ("password", "secret", "token", "key", "jaas", "oauth"))
             config[f"client.{name}"] = "(hidden)" if secret else value
         return config
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of `kcore spark load`."""
-    parser.add_argument("paths", nargs="*", metavar="PATH", help="append: where the tasks may make data directories "
-                        "(several disks: several paths); read, verify: data or partition directories")  # fmt: skip
-    parser.add_argument("--mode", required=True, choices=MODES, help="what each task does over and over")
-    parser.add_argument("--tasks", default="1", metavar="N[,N...]", help="tasks at a time; several numbers: a run each")
-    parser.add_argument("--seconds", type=float, default=10.0, metavar="S", help="how long to measure; default: 10")
-    parser.add_argument("--warm-up", type=float, default=2.0, metavar="S", help="work before that; default: 2")
-    parser.add_argument("--record-size", type=int, default=100, metavar="BYTES", help="of a value; default: 100")
-    parser.add_argument("--batch-size", type=int, default=16 * _KIB, metavar="BYTES",
-                        help="of a batch before compression (append, produce); default: 16384")  # fmt: skip
-    parser.add_argument("--codec", default="none", choices=CODECS, help="of batches written; default: none")
-    parser.add_argument("--fetch-size", type=int, default=1024 * _KIB, metavar="BYTES",
-                        help="of a slice (read) or a partition's part of a fetch; default: 1048576")  # fmt: skip
-    parser.add_argument("--log-size", type=int, default=1 << 30, metavar="BYTES",
-                        help="append: the oldest segments of a task's log go beyond this; default: 1 GiB")  # fmt: skip
-    parser.add_argument("--keep", action="store_true", help="append: leave the logs where they are")
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", help="produce, fetch: the broker")
-    parser.add_argument("--topic", metavar="NAME", help="produce, fetch: the topic")
-    parser.add_argument("--client", action="append", default=[], metavar="NAME=VALUE",
-                        help="produce, fetch: a setting of confluent-kafka; may be repeated")  # fmt: skip
 
 
 def settings(option: str, texts: list[str]) -> dict[str, str]:

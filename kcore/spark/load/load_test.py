@@ -34,7 +34,6 @@ from kcore.common.file import is_directory
 from kcore.common.progress import Progress
 from kcore.spark.load.latency_histogram import LatencyHistogram
 from kcore.spark.load.load_options import LoadOptions
-from kcore.spark.load.load_options import add_arguments as add_arguments
 from kcore.spark.load.load_window import START_DELAY_NS, Counted, Window, WindowRecorder, common_window
 from kcore.spark.load.load_workloads import WORKLOADS, Task, Workload, remove_data_dirs
 

@@ -3,8 +3,11 @@
 import pytest
 
 import kcore
-from kcore.tools.command_line import DEFAULT_BOOTSTRAP, default_bootstrap
-from kcore.tools.main import main, whole_parser
+from kcore.tools.bootstrap import default_bootstrap
+from kcore.tools.command_line import DEFAULT_BOOTSTRAP
+from kcore.tools.commands import whole_tree
+from kcore.tools.main import kcore as kcore_command
+from kcore.tools.main import main
 
 #: Commands without arguments that are not there, and where each says that nobody listens.
 ASKING = [
@@ -40,7 +43,7 @@ def test_the_environment_names_the_cluster_and_the_error_says_so(words, monkeypa
 
 
 @pytest.mark.parametrize("words", ASKING, ids=" ".join)
-@pytest.mark.parametrize("option", ["--bootstrap", "--bootstrap-server", "--boot"])
+@pytest.mark.parametrize("option", ["--bootstrap", "--bootstrap-server"])
 def test_an_option_wins_over_the_environment_in_either_spelling(words, option, monkeypatch, capsys):
     monkeypatch.setenv("KCORE_BOOTSTRAP", "127.0.0.1:1")
     assert main([*words, option, "127.0.0.1:2"]) == 2
@@ -49,16 +52,9 @@ def test_an_option_wins_over_the_environment_in_either_spelling(words, option, m
 
 
 def test_every_option_that_names_a_cluster_has_both_spellings():
-    def options(parser):
-        for action in parser._actions:
-            if isinstance(action.choices, dict):
-                for subparser in action.choices.values():
-                    yield from options(subparser)
-            elif "--bootstrap" in action.option_strings:
-                yield action
-
-    found = list(options(whole_parser()))
-    assert len(found) > 10 and all("--bootstrap-server" in action.option_strings for action in found)
+    options = [param.opts for _, command in whole_tree(kcore_command) for param in command.params]
+    found = [names for names in options if "--bootstrap" in names]
+    assert len(found) > 10 and all("--bootstrap-server" in names for names in found)
 
 
 def test_an_address_in_the_environment_that_is_none_is_named_with_the_variable(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """kcore topics, reassign, elect and cluster, against a cluster of three brokers."""
 
 import json
+import re
 import socket
 
 import pytest
@@ -311,7 +312,7 @@ def test_a_topic_whose_replicas_are_all_on_brokers_that_are_not_there_is_describ
     [
         (("reassign", "x", "--to", "1,1"), "different broker ids"),
         (("reassign", "--to", "1"), "needs a TOPIC"),
-        (("reassign", "x"), "--to --status --cancel"),
+        (("reassign", "x"), "--to, --status, --cancel"),
         (("reassign", "x", "--status", "--wait"), "go with --to"),
         (("reassign", "x:-1", "--to", "1"), "TOPIC:PARTITION"),
         (("reassign", "nothing", "--to", "1"), "there is no topic 'nothing'"),
@@ -365,7 +366,7 @@ def test_a_name_that_no_request_can_carry_is_refused_before_a_broker_is_asked(wo
     out, err = capsys.readouterr()
     message, hint = err.splitlines()
     assert out == "" and len(message) < 300 and hint.endswith("--help` says more")
-    assert f": argument {argument}: " in message and reason in message
+    assert re.search(rf"value for '\[?{re.escape(argument)}\]?(\.\.\.)?': ", message) and reason in message
 
 
 @pytest.mark.parametrize("host, shown", [("bad\udcff", r"bad\xff"), ("n" * 64, "n" * 64), ("a..b:9092", "a..b:9092")])

@@ -4,14 +4,17 @@ import os
 import pty
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import time
 
 import pytest
 
+import kcore
 from kcore.tools.main import COMMANDS, main
 from tests.unit.tools.command import LOG
+from tests.unit.tools.test_groups import commit, coordinator
 
 #: What is typed after "kcore ", and what the shell then runs.
 TYPED = [
@@ -22,7 +25,10 @@ TYPED = [
     ("serve --data ord\t", "serve --data orders-0"),
 ]
 
-#: What the shell reads first: `kcore` prints its arguments, and the prompt shows that the shell is ready.
+#: The shells run `kcore` to complete.
+PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+
+#: What the shell reads first: the function `kcore` prints its arguments, and the prompt shows that the shell is ready.
 _COMMON = 'eval "$(cat {script})"; kcore() {{ echo "<$*>"; }}; PS1=\'ready> \'\n'
 SETUP = {
     "bash": _COMMON,
@@ -80,7 +86,7 @@ def test_a_shell_completes_commands_options_choices_and_paths(shell, tmp_path, c
     data = tmp_path / "data"
     (data / "orders-0").mkdir(parents=True)
     (data / "orders-0" / LOG).touch()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "ZDOTDIR": str(home), "TERM": "dumb"}
+    environment = {"PATH": PATH, "HOME": str(home), "ZDOTDIR": str(home), "TERM": "dumb"}
     command = ["bash", "--noprofile", "--rcfile", str(rc), "-i"] if shell == "bash" else ["zsh", "-i", "-d"]
     person = TypedAt(command, data, environment)
     try:
@@ -98,13 +104,12 @@ def test_fish_completes_commands_options_choices_and_paths(tmp_path, capsys):
         pytest.skip("fish is not installed")
     (tmp_path / "script").write_text(script("fish", capsys))
     (tmp_path / "orders-0").mkdir()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    environment = {"PATH": PATH, "HOME": str(tmp_path)}
     for typed, offered in (
         ("veri", "verify"),
         ("verify --jo", "--jobs"),
         ("repair --salvage kee", "keep-after"),
         ("spark recom", "recompress"),
-        ("verify ord", "orders-0/"),
     ):
         done = subprocess.run(
             ["fish", "--no-config", "-c", f"source script; complete -C 'kcore {typed}'"],
@@ -117,13 +122,81 @@ def test_fish_completes_commands_options_choices_and_paths(tmp_path, capsys):
         assert offered in [line.split("\t")[0] for line in done.stdout.splitlines()], (typed, done)
 
 
-def test_it_knows_every_command(capsys):
-    for shell in ("bash", "zsh", "fish"):
-        text = script(shell, capsys)
-        assert not [name for name in COMMANDS if name not in text]
+def offered(monkeypatch, capsys, words: str) -> list[str]:
+    """What a shell gets for the last word; nothing may go to stderr."""
+    monkeypatch.setenv("_KCORE_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"kcore {words}")
+    monkeypatch.setenv("COMP_CWORD", str(len(f"kcore {words}".split(" ")) - 1))
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert not err
+    return [line.removeprefix("plain,") for line in out.splitlines() if line]
 
 
-def test_without_shtab_the_error_names_it(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "bash"]) == 2
-    assert capsys.readouterr() == ("", "kcore: kcore completion needs shtab: pip install 'kcore[tools]'\n")
+def test_it_knows_every_command_and_imports_none_of_them(monkeypatch, capsys):
+    assert offered(monkeypatch, capsys, "") == list(COMMANDS)
+    code = "import sys; from kcore.tools.main import main; main(); print('kcore.tools.verify' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)  # the same request
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+        for topic in ("orders", "ordinals", "payments"):
+            cluster.create_topic(topic)
+        with coordinator(cluster, "billing") as (client, _):
+            commit(client, "billing", {("orders", 0): 0})
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("consume or", ["orders", "ordinals"]),
+        ("consume ", ["orders", "ordinals", "payments"]),
+        ("consume __", ["__consumer_offsets"]),
+        ("consume --topic pay", ["payments"]),
+        ("topics describe orders pay", ["payments"]),
+        ("explain isr pay", ["payments"]),
+        ("elect pay", ["payments"]),
+        ("reassign pay", ["payments"]),
+        ("produce pay", ["payments"]),
+        ("mirror pay", ["payments"]),
+        ("mirror payments nowhere", ["dir,nowhere"]),
+        ("groups reset billing --topic pay", ["payments"]),
+        ("groups describe b", ["billing"]),
+        ("groups delete b", ["billing"]),
+        ("groups reset b", ["billing"]),
+        ("consume orders --group b", ["billing"]),
+    ],
+)
+def test_names_of_topics_and_groups_come_from_the_cluster(words, names, cluster, monkeypatch, capsys):
+    monkeypatch.setenv("KCORE_BOOTSTRAP", cluster.bootstrap_servers)
+    assert offered(monkeypatch, capsys, words) == names
+
+
+def test_the_cluster_is_that_of_the_option_or_of_the_configuration_file(cluster, monkeypatch, capsys, tmp_path):
+    monkeypatch.delenv("KCORE_BOOTSTRAP", raising=False)
+    assert offered(monkeypatch, capsys, f"consume --bootstrap {cluster.bootstrap_servers} pay") == ["payments"]
+    (tmp_path / "config.toml").write_text(f'bootstrap = "{cluster.bootstrap_servers}"')
+    monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "config.toml"))
+    assert offered(monkeypatch, capsys, "consume pay") == ["payments"]
+
+
+@pytest.mark.parametrize("bootstrap", ["127.0.0.1:1", "no address:x"])
+def test_without_a_cluster_no_name_and_no_error_is_shown(bootstrap, monkeypatch, capsys):
+    monkeypatch.setenv("KCORE_BOOTSTRAP", bootstrap)
+    assert offered(monkeypatch, capsys, "consume or") == []
+
+
+def test_a_cluster_that_never_answers_is_waited_for_for_a_second_only(monkeypatch, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("KCORE_BOOTSTRAP", f"127.0.0.1:{silent.getsockname()[1]}")
+        assert offered(monkeypatch, capsys, "consume or") == []
+
+
+def test_a_wrong_configuration_file_does_not_keep_options_from_being_completed(monkeypatch, capsys, tmp_path):
+    (tmp_path / "config.toml").write_text("what = 1")
+    monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "config.toml"))
+    assert offered(monkeypatch, capsys, "verify --comp") == ["--compacted"]

@@ -1,6 +1,5 @@
 """kcore consume, against brokers of this process."""
 
-import argparse
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.testing.kafka_fixture import KafkaFixture
 from kcore.tools.cluster_command import group_client
+from kcore.tools.command_line import Arguments
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.tools.command import LOG
@@ -211,7 +211,7 @@ def test_an_offset_of_a_group_that_is_after_the_end_of_the_log_is_no_silent_end(
     broker.create_topic("anew")
     for _ in range(3):
         broker.produce("anew", "v")
-    with group_client(argparse.Namespace(bootstrap=broker.bootstrap_servers, timeout=30)) as (client, _):
+    with group_client(Arguments(bootstrap=broker.bootstrap_servers, timeout=30)) as (client, _):
         assert client.commit_offsets("g", {TopicPartition("anew", 0): 4}) == {TopicPartition("anew", 0): None}
     assert "anew-0: the group g has committed offset 4, the log ends at 3" in refused("--group", "g", topic="anew")
 
@@ -275,7 +275,7 @@ def test_it_follows_until_ctrl_c_and_commits_what_it_has_printed(broker, consume
         assert following.lines(1) == [b"v1\n"]
         broker.produce("news", "v2", partition=1)
         assert following.lines(1) == [b"v2\n"]
-        with group_client(argparse.Namespace(bootstrap=broker.bootstrap_servers, timeout=30)) as (client, _):
+        with group_client(Arguments(bootstrap=broker.bootstrap_servers, timeout=30)) as (client, _):
             wait_until(lambda: set(client.committed_offsets("follower").values()) == {1, 2})
         following.process.send_signal(signal.SIGINT)
         assert following.ended() == (0, b"")

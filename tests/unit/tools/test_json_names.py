@@ -1,6 +1,5 @@
 """The names in what --json prints are snake_case, in every command."""
 
-import argparse
 import json
 import re
 import shutil
@@ -9,7 +8,9 @@ import pytest
 
 import kcore
 from kcore.common.text import json_line
-from kcore.tools.main import main, whole_parser
+from kcore.tools.commands import whole_tree
+from kcore.tools.main import kcore as kcore_command
+from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.tools.command import LOG, flip
 from tests.unit.tools.test_groups import commit, coordinator
@@ -68,15 +69,6 @@ def places(tmp_path_factory):
         }
 
 
-def commands_with_json(parser, words=()):
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, subparser in action.choices.items():
-                yield from commands_with_json(subparser, (*words, name))
-        elif "--json" in action.option_strings:
-            yield " ".join(words)
-
-
 def names_of(value):
     if isinstance(value, dict):
         for name, field in value.items():
@@ -91,7 +83,9 @@ def names_of(value):
 def test_each_command_with_json_is_in_the_table():
     # That of produce is what it reads.
     # Those of Spark print through json_line() too; tests/unit/tools/test_spark_command.py reads them.
-    found = {name for name in commands_with_json(whole_parser()) if not name.startswith("spark ")}
+    commands = dict(whole_tree(kcore_command))
+    with_json = {name for name in commands if any("--json" in param.opts for param in commands[name].params)}
+    found = {name for name in with_json if not name.startswith("spark ")}
     assert found - {"produce"} == COMMANDS.keys() | {METRICS}
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kcore.tools.command_line import Parser
-from kcore.tools.main import COMMANDS, _loaded, main
+from kcore.tools.main import main
 from tests import golden_data
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,16 +66,18 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
         (["dump", "A", "--json", "--", "--B", "C"], "paths", ["A", "--B", "C"]),
         (["dump", "--json", "--", "--A"], "paths", ["--A"]),
         (["produce", "--json", "--", "--t", "in"], "files", ["in"]),
+        (["mirror", "t", "--follow", "d"], "data_dir", "d"),
+        (["consume", "t", "--from", "-1h", "--max", "2"], "max", 2),
+        (["groups", "reset", "g", "--all-topics", "--by", "-5"], "by", -5),
+        (["serve", "-o", "a=1", "-o", "b=2"], "overrides", ["a=1", "b=2"]),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_options_may_stand_between_arguments(words, name, expected):
-    subcommands, left = COMMANDS, list(words)
-    while subcommands is not None:
-        command, subcommands = _loaded(subcommands[left.pop(0)][0])
-    parser = Parser()
-    command.add_arguments(parser)
-    assert getattr(parser.parse_args(left), name) == expected
+def test_options_may_stand_between_arguments(words, name, expected, monkeypatch):
+    given = []
+    monkeypatch.setattr("kcore.tools.commands.Command.invoke", lambda self, ctx: given.append(self.arguments(ctx)) or 0)
+    assert main(words) == 0
+    assert getattr(given[0], name) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,15 @@ def test_options_may_stand_between_arguments(words, name, expected):
         (["dump", "--ofsets=1:2"], "did you mean --offsets?"),
         (["verify", "--no-recrods", "x"], "did you mean --no-records?"),
         (["verify", "--jobs", "0", "x"], "'0': expected a whole number above 0"),
+        (["verify", "x", "--jobs"], "kcore verify: Option '--jobs' requires an argument."),
+        (
+            ["topics", "creat"],
+            "kcore topics: no command 'creat'; `kcore topics --help` lists them; did you mean cr",
+        ),
+        (["consume", "t", "--tail", "1", "--from", "2"], "--from is not allowed with --tail"),
+        (["consume", "t", "--from", "1", "--from-beginning"], "--from-beginning is not allowed with --from"),
+        (["reassign", "t"], "expected one of --to, --status, --cancel, --unthrottle"),
+        (["mirror", "a", "b", "c", "d"], "expected BOOTSTRAP TOPIC DIR, or TOPIC DIR"),
         (["dump", "--start", "5", "--end", "5", "."], "offsets 5:5"),
     ],
 )
@@ -207,10 +217,10 @@ def test_the_module_runs_as_a_command():
 
 
 def test_a_command_that_runs_out_of_memory_reports_that(monkeypatch, capsys):
-    def all_taken(arguments):
+    def all_taken(path):
         raise MemoryError
 
-    monkeypatch.setattr("kcore.tools.verify.run", all_taken)
+    monkeypatch.setattr("kcore.inspect.log_files.files_under", all_taken)
     assert main(["verify", "."]) == 2
     assert capsys.readouterr().err == "kcore: not enough memory\n"
 

@@ -1,15 +1,15 @@
-import argparse
+from types import SimpleNamespace
 
 import pytest
 
-from kcore.spark.load.load_options import LoadOptions, add_arguments
+from kcore.spark.load.load_options import LoadOptions
 from kcore.spark.options import OptionError
+from kcore.tools.spark import spark
 
 
 def options_of(*words):
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return LoadOptions.from_arguments(parser.parse_args(words))
+    context = spark.commands["load"].make_context("load", list(words))
+    return LoadOptions.from_arguments(SimpleNamespace(**context.params))
 
 
 def test_the_arguments_of_a_sweep_become_options():
