@@ -197,7 +197,8 @@ def command(*, example: str | None = None, **settings: Any) -> Callable[[Any], c
     """A decorator for a command's function.  example: a command line, for --help; settings: of Command."""
     if example is not None:
         settings["epilog"] = f"\b\nExample: {example}"
-    return click.command(cls=Command, **settings)
+    # Without, click would take the docstring, which is for who reads the code.
+    return click.command(cls=Command, **{"help": ""} | settings)
 
 
 def whole_tree(command: click.Command, *words: str) -> Iterator[tuple[str, click.Command]]:

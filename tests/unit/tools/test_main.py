@@ -152,6 +152,16 @@ def test_the_help_says_what_the_exit_statuses_mean(words, statuses, capsys):
     assert f"Exit status: {statuses}" in out and out.endswith("; 130 Ctrl-C.\n")
 
 
+@pytest.mark.parametrize("words", ["verify", "topics create", "groups reset", "spark verify", "version", "topics"])
+def test_the_help_of_a_command_begins_with_what_the_list_of_commands_says_of_it(words, capsys):
+    *group, name = words.split()
+    main([*group, "--help"])
+    listed = " ".join(capsys.readouterr().out.partition("Commands:")[2].split())
+    main([*group, name, "--help"])
+    text = " ".join(capsys.readouterr().out.split("\n\n")[1].split())
+    assert f"{name} {text[0].lower()}{text[1:].rstrip('.')}" in listed
+
+
 @pytest.mark.parametrize("command", ["consume", "mirror"])
 def test_the_help_says_how_ctrl_c_ends_what_follows(command, capsys):
     assert main([command, "--help"]) == 0
