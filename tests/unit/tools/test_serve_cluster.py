@@ -74,6 +74,17 @@ def test_a_killed_broker_is_reported_with_the_command_that_starts_it_and_ctrl_c_
     assert (process.returncode, out, err) == (0, "kcore: broker 0 stopped\n", "")
 
 
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_the_number_of_brokers_may_be_in_the_configuration_file_which_is_not_for_each_broker(
+    serve, tmp_path, monkeypatch
+):
+    (tmp_path / "config.toml").write_text("[serve]\nbrokers = 2\nhints = true")
+    monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "config.toml"))
+    lines_until(serve(), "2 brokers, broker ")
+    log = tmp_path / "c" / "broker-0.txt"
+    assert "kcore serve:" not in log.read_text()
+
+
 def has_ended(data_dir):
     """Wait until no process holds the directory's lock any more; whether that came to pass."""
     deadline = time.monotonic() + DEADLINE_S
