@@ -141,6 +141,19 @@ def test_the_others_take_over_from_a_controller_that_was_killed(cluster):
     assert all(broker.metadata_cache.topic("after") for broker in cluster.brokers.values())
 
 
+def test_where_no_broker_runs_none_leads_and_none_is_the_controller():
+    with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("t", partitions=2)
+        for number in (0, 1):
+            cluster.kill(number)
+            assert number not in [cluster.leader("t", partition) for partition in range(2)]
+            assert cluster.controller() != number
+        assert [cluster.leader("t", partition) for partition in range(2)] == [None, None]
+        assert cluster.controller() is None and cluster.isr("t") != []
+        cluster.start()
+        wait_until(lambda: None not in [cluster.leader("t", partition) for partition in range(2)])
+
+
 def test_what_does_not_go_is_refused(cluster):
     with pytest.raises(ValueError, match="brokers 0 to 2"):
         cluster.kill(3)
