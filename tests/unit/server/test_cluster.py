@@ -526,7 +526,9 @@ class _Metadata:
 
 
 def _member(is_store_away=False):
-    return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away, find_store=lambda: None)
+    return SimpleNamespace(
+        broker_id=0, broker_epoch=1, is_store_away=is_store_away, is_store_locked=False, find_store=lambda: None
+    )
 
 
 def _shut_down(member, metadata, clock, make_sender=None):
@@ -571,6 +573,13 @@ def test_a_controller_that_stands_still_is_waited_for_seconds():
     start_ms = clock.hi_res_clock_ms()
     assert not _shut_down(_member(), _Metadata(100, 1), clock, _SilentSender)
     assert 4000 <= clock.hi_res_clock_ms() - start_ms <= 4200
+
+
+def test_where_no_controller_can_write_a_broker_that_stops_asks_none():
+    clock, metadata, member = MockTime(), _Metadata(100, 1), _member(is_store_away=True)
+    member.is_store_locked = True
+    assert not _shut_down(member, metadata, clock, lambda *_: pytest.fail("a controller is asked"))
+    assert clock.hi_res_clock_ms() == 0
 
 
 def test_the_seconds_of_a_stop_begin_before_the_store_is_looked_for():
