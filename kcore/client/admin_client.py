@@ -17,6 +17,7 @@ from uuid import UUID
 from kcore.client.blocking_sender import BlockingSender
 from kcore.client.broker_process import process_of_address
 from kcore.client.first_answer import all_answers, first_answer
+from kcore.client.monitor import store_lock
 from kcore.client.negotiating_sender import newest_version
 from kcore.common import topic_names
 from kcore.common.text import plain_error
@@ -148,6 +149,8 @@ class AdminClient:
     A broker that cannot be reached while another one answers, or that has not answered for a while and then does not
     answer a request for its versions within 1.5 s either, is silent: on_silence(address, silence) is called once, on
     any thread.  If its process is one of this machine and stands still, the request ends at once.
+
+    ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     """
 
     def __init__(
@@ -157,8 +160,10 @@ class AdminClient:
         client_id: str = "kcore-admin",
         timeout_ms: int = 30_000,
         on_silence: Callable[[Address, Silence], None] = lambda address, silence: None,
+        ends_where_locked: bool = False,
         time: Time = SYSTEM_TIME,
     ) -> None:
+        self._ends_where_locked = ends_where_locked
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
@@ -172,6 +177,8 @@ class AdminClient:
         self._on_silence = on_silence
         self._silence_lock = threading.Lock()
         self._silent: dict[Address, Silence] = {}
+        #: What was known of a broker's process when a request to it had waited for a while: why it may not answer.
+        self._doubts: dict[Address, str] = {}
         #: Those that have answered a request.
         self._answered: set[Address] = set()
 
@@ -590,10 +597,13 @@ class AdminClient:
                     del self._senders[address]
                 raise TimeoutError(errno.ETIMEDOUT, f"{address[0]}:{address[1]}: {silence.reason}") from error
             text, at = str(error.strerror or error), f"{address[0]}:{address[1]}"
+            if (doubt_text := self._doubts.get(address)) is not None:  # its process may have ended since
+                text += f"; before that {doubt_text}"
             raise type(error)(error.errno, text if at in text else f"{at}: {text}") from error
         finally:
             doubt.cancel()
         self._silent.pop(address, None)
+        self._doubts.pop(address, None)
         self._answered.add(address)
         assert isinstance(response, response_class)
         return response
@@ -609,11 +619,18 @@ class AdminClient:
 
     def _doubt(self, address: Address, sender: BlockingSender) -> None:
         """Called on a thread of its own when a request has waited for a while."""
+        process = process_of_address(*address)
+        if process is not None and (reason := process.silence_reason()) is not None:
+            self._doubts[address] = reason
         silence = self._silence_of(address)
         if silence is not None:
             self._note_silence(address, silence)
             if silence.stands_still:
                 sender.close()  # which ends the request
+        elif process is not None and self._ends_where_locked and (lock := store_lock(process)) is not None:
+            with self._silence_lock:  # without a call of on_silence: the error of the request follows
+                self._silent[address] = Silence(f"no answer: {lock}", False)
+            sender.close()
 
     @contextmanager
     def _timed(self, share: int = 1) -> Iterator[float]:

@@ -99,6 +99,12 @@ def store_lock(process: broker_process.BrokerProcess) -> str | None:
     return None
 
 
+def store_lock_at(host: str, port: int) -> str | None:
+    """store_lock() of the process that listens there; None also where it is not one of this machine."""
+    process = broker_process.process_of_address(host, port)
+    return None if process is None else store_lock(process)
+
+
 def _store_lock_text(file: str, since_ms: int, holder: str | None) -> str:
     since = datetime.fromtimestamp(since_ms / 1000)
     return (

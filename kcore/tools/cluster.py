@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kcore.client.admin_client import ClusterDescription, PartitionDescription
+from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
 from kcore.client.broker_process import process_of_member
+from kcore.client.monitor import store_lock_at
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import add_cluster, admin_client, ids_text, is_in_sync, leader_text
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
-    than it has."""
+    than it has, or the metadata store is locked."""
     with admin_client(args) as admin:
         cluster = admin.describe_cluster()
         for name in args.topics:
@@ -59,17 +60,25 @@ def run(args: argparse.Namespace) -> int:
         and (not args.topics or tp.topic in args.topics)
         and (args.broker is None or args.broker in partition.replicas)
     ]
-    summary = _summary(cluster, partitions)
+    lock = _store_lock([node for node in cluster.brokers.values() if node.broker_id not in silences])
+    summary = _summary(cluster, partitions) | {"store_lock": lock}
     broker_events = [_broker(number, cluster, partitions, silent) for number in brokers]
     if args.json:
         for event in (summary, *broker_events, *(problem.event() for problem in problems)):
             print(json_line(event))
     else:
         print(_summary_text(summary))
+        if lock is not None:
+            print(f"  {lock}")
         print(*map(_broker_text, broker_events), sep="\n")
         for line in _problem_lines(problems, cluster, args.internal):
             print(line)
-    return DAMAGE if problems or silent else OK
+    return DAMAGE if problems or silent or lock is not None else OK
+
+
+def _store_lock(nodes: Iterable[Node]) -> str | None:
+    """That of the store which these brokers share, as the first of them knows it that answers."""
+    return next(filter(None, (store_lock_at(node.host, node.port) for node in nodes)), None)
 
 
 def _process_text(cluster: ClusterDescription, broker: int) -> str | None:

@@ -17,6 +17,7 @@ from kcore.client.admin_client import (
     Silence,
     silence_text,
 )
+from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
 from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
@@ -124,14 +125,17 @@ class Errors:
 @contextmanager
 def admin_client(args: argparse.Namespace) -> Iterator[AdminClient]:
     """It names brokers that do not answer as Errors does.  Raises UsageError."""
-    with _named_silence() as errors, AdminClient(**_options(args), on_silence=errors) as client:
+    options = _options(args)
+    with _named_silence(options["bootstrap"]) as errors, AdminClient(**options, on_silence=errors) as client:
         yield client
 
 
 @contextmanager
-def group_client(args: argparse.Namespace) -> Iterator[tuple[GroupClient, Errors]]:
-    """The client, and what names the brokers that do not answer it.  Raises UsageError."""
-    with _named_silence() as errors, GroupClient(**_options(args), on_silence=errors) as client:
+def group_client(args: argparse.Namespace, *, ends_where_locked: bool = False) -> Iterator[tuple[GroupClient, Errors]]:
+    """The client, and what names the brokers that do not answer it.  ends_where_locked: as GroupClient's, for a command
+    that somebody can give again.  Raises UsageError."""
+    options = _options(args) | {"ends_where_locked": ends_where_locked}
+    with _named_silence(options["bootstrap"]) as errors, GroupClient(**options, on_silence=errors) as client:
         yield client, errors
 
 
@@ -140,12 +144,16 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def _named_silence() -> Iterator[Errors]:
+def _named_silence(bootstrap: Iterable[Address]) -> Iterator[Errors]:
     errors = Errors()
     try:
         yield errors
     except (OSError, KafkaError) as error:
         errors.flush(str(error))
+        if isinstance(error, ConnectionError):
+            for host, port in bootstrap:
+                if f"{host}:{port}: " in str(error) and (process := waiting_in_its_start(host, port)) is not None:
+                    error.add_note(process)
         raise
     errors.flush()
 

@@ -42,7 +42,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_list(args: argparse.Namespace) -> int:
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         groups, missing = client.list_groups()
         for group in groups:
             if args.json:
@@ -66,7 +66,7 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 def _run_describe(args: argparse.Namespace) -> int:
     status, missing, unknown = OK, False, False
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
             groups, unasked = client.list_groups()
@@ -174,7 +174,7 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     status = OK
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         for name in dict.fromkeys(args.groups):
             try:
                 client.delete_group(name)
