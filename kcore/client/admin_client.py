@@ -124,10 +124,16 @@ class Reassignment(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """Why a broker does not answer.  stands_still: its process is stopped, so that no answer will come."""
+    """Why a broker does not answer.  stands_still: its process is stopped, so that no answer will come.  is_locked: it
+    waits for a metadata store that a program has locked, and the client does not (ends_where_locked)."""
 
     reason: str
     stands_still: bool
+    is_locked: bool = False
+
+    @property
+    def ends_request(self) -> bool:
+        return self.stands_still or self.is_locked
 
 
 def silence_text(address: Address, silence: Silence) -> str:
@@ -624,12 +630,14 @@ class AdminClient:
             self._doubts[address] = reason
         silence = self._silence_of(address)
         if silence is not None:
+            is_locked = self._ends_where_locked and process is not None and process.locked_reason() is not None
+            silence = silence._replace(is_locked=is_locked)
             self._note_silence(address, silence)
-            if silence.stands_still:
-                sender.close()  # which ends the request
+            if silence.ends_request:
+                sender.close()
         elif process is not None and self._ends_where_locked and (lock := store_lock(process)) is not None:
-            with self._silence_lock:  # without a call of on_silence: the error of the request follows
-                self._silent[address] = Silence(f"no answer: {lock}", False)
+            with self._silence_lock:  # without a call of on_silence: it answers other requests
+                self._silent[address] = Silence(f"no answer: {lock}", False, is_locked=True)
             sender.close()
 
     @contextmanager

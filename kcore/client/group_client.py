@@ -367,10 +367,11 @@ class GroupClient(AdminClient):
                     if to is None or group_id is None:  # no broker answers, or this one does not
                         raise
                     silence = self._silent.get(to)
-                    if silence is not None and silence.stands_still:
+                    if silence is not None and silence.ends_request:
+                        next_one = "Another broker becomes the coordinator once the session of this one has ended"
                         raise CoordinatorNotAvailable(
-                            f"group {group_id!r}: its coordinator at {silence_text(to, silence)}. Another broker "
-                            "becomes the coordinator once the session of this one has ended"
+                            f"group {group_id!r}: its coordinator at {silence_text(to, silence)}"
+                            + (f". {next_one}" if silence.stands_still else "")
                         ) from error
                     failure = error
                 now_ms = self._time.hi_res_clock_ms()

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
     than it has, or the metadata store is locked."""
-    with admin_client(args) as admin:
+    with admin_client(args, ends_where_locked=True) as admin:
         cluster = admin.describe_cluster()
         for name in args.topics:
             if name not in cluster.topics:

@@ -73,8 +73,9 @@ class Errors:
     """What a command writes to stderr: each broker that does not answer is named once with the reason, in the error
     that follows from it or in a line of its own.
 
-    It is the on_silence of a client.  One whose process stands still ends what is asked of it at once, so its error
-    follows, or the request is repeated and it gets its line; others are waited for, so they are named at once.
+    It is the on_silence of a client.  One whose silence ends what is asked of it, as that of a process that stands
+    still, has its error follow, or the request is repeated and it gets its line; others are waited for, so they are
+    named at once.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class Errors:
         if address in self._named:
             return
         self._held[address] = silence
-        if not silence.stands_still:
+        if not silence.ends_request:
             self._name(address)
             return
         timer = threading.Timer(_HOLD_S, self._name, (address,))
@@ -123,9 +124,10 @@ class Errors:
 
 
 @contextmanager
-def admin_client(args: argparse.Namespace) -> Iterator[AdminClient]:
-    """It names brokers that do not answer as Errors does.  Raises UsageError."""
-    options = _options(args)
+def admin_client(args: argparse.Namespace, *, ends_where_locked: bool = False) -> Iterator[AdminClient]:
+    """It names brokers that do not answer as Errors does.  ends_where_locked: as AdminClient's, for a command that
+    changes nothing.  Raises UsageError."""
+    options = _options(args) | {"ends_where_locked": ends_where_locked}
     with _named_silence(options["bootstrap"]) as errors, AdminClient(**options, on_silence=errors) as client:
         yield client
 

@@ -49,7 +49,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_list(args: argparse.Namespace) -> int:
-    with admin_client(args) as admin:
+    with admin_client(args, ends_where_locked=True) as admin:
         topics = admin.describe_cluster().topics
     for topic in topics.values():
         if args.internal or not topic.is_internal:
@@ -94,7 +94,7 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_describe(args: argparse.Namespace) -> int:
-    with admin_client(args) as admin:
+    with admin_client(args, ends_where_locked=True) as admin:
         topics, deleted, missing = _described(admin, [*args.topics, *args.topic])
         configs = admin.topic_configs(topics) if topics else {}
     for name, text in deleted.items():

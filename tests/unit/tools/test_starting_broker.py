@@ -74,6 +74,16 @@ def refused(sender, deadline_ms):
     raise ConnectionRefusedError(errno.ECONNREFUSED, f"{sender.host}:{sender.port}: Connection refused")
 
 
+@pytest.mark.parametrize("words", ["cluster", "topics list", "topics describe", "groups list", "groups describe g"])
+def test_what_changes_nothing_does_not_wait_for_a_broker_that_waits_for_its_store(starting, words, capsys):
+    locked, process, address, _, _ = starting
+    # Longer than the deadline of a test.
+    assert main([*words.split(), "--bootstrap", address, "--timeout", "600"]) == 2
+    err = capsys.readouterr().err
+    expected = f"kcore: {address}: no answer within 1.5 s: its process {process.pid} runs, but {locked}"
+    assert err.startswith(expected) and len(err.splitlines()) == 1
+
+
 def test_the_cluster_says_it_of_the_broker_that_is_not_alive_yet(starting, capsys):
     locked, process, _, _, other = starting
     assert main(["cluster", "--bootstrap", other]) == 1
