@@ -64,6 +64,8 @@ _HEAD_START_S = 0.5
 _DOUBT_S = 0.75
 #: A broker that has not answered that after so long is silent.
 _SILENCE_MS = 1500
+#: The same for one whose process is stopped: a debugger may stop it only for a moment.
+_STOPPED_SILENCE_MS = 300
 
 
 class Node(NamedTuple):
@@ -153,8 +155,9 @@ class AdminClient:
     that was silent comes last from then on.
 
     A broker that cannot be reached while another one answers, or that has not answered for a while and then does not
-    answer a request for its versions within 1.5 s either, is silent: on_silence(address, silence) is called once, on
-    any thread.  If its process is one of this machine and stands still, the request ends at once.
+    answer a request for its versions within 1.5 s either (0.3 s if its process is stopped), is silent:
+    on_silence(address, silence) is called once, on any thread.  If its process is one of this machine and stands still,
+    the request ends at once.
 
     ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     """
@@ -251,17 +254,28 @@ class AdminClient:
 
     def _silence_of(self, address: Address) -> Silence | None:
         """None for a broker that answers a request for its versions."""
+        return self._silence_within(_SILENCE_MS, address)
+
+    def _silence_in_doubt(self, address: Address) -> Silence | None:
+        """The same of one that has not answered another request for a while: one whose process is stopped has less
+        time."""
+        process = process_of_address(*address)
+        if process is None or process.stopped_reason() is None:
+            return self._silence_of(address)
+        return self._silence_within(_STOPPED_SILENCE_MS, address)
+
+    def _silence_within(self, timeout_ms: int, address: Address) -> Silence | None:
         known = self._silence_elsewhere(address)
         if known is not None:
             return known
-        sender = BlockingSender(*address, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time)
+        sender = BlockingSender(*address, self._client_id, request_timeout_ms=timeout_ms, time=self._time)
         try:
             sender.api_versions()
         except TimeoutError:
             process = process_of_address(*address)
             stands_still = process is not None and process.stopped_reason() is not None
             why = None if process is None else process.silence_reason()
-            return Silence(f"no answer within {_SILENCE_MS / 1000:g} s{f': {why}' if why else ''}", stands_still)
+            return Silence(f"no answer within {timeout_ms / 1000:g} s{f': {why}' if why else ''}", stands_still)
         except OSError as error:
             return Silence(plain_error(error).removeprefix(f"{address[0]}:{address[1]}: "), False)
         except KafkaError as error:
@@ -507,7 +521,7 @@ class AdminClient:
                 reason = plain_error(error).removeprefix(f"{address[0]}:{address[1]}: ")
                 self._note_silence(address, Silence(reason, False))
         in_doubt = [address for address in first.waiting if address not in self._silent]
-        for address, silence in all_answers(in_doubt, self._silence_of).items():
+        for address, silence in all_answers(in_doubt, self._silence_in_doubt).items():
             if isinstance(silence, Silence):
                 self._note_silence(address, silence)
         return first.answer
@@ -628,7 +642,7 @@ class AdminClient:
         process = process_of_address(*address)
         if process is not None and (reason := process.silence_reason()) is not None:
             self._doubts[address] = reason
-        silence = self._silence_of(address)
+        silence = self._silence_in_doubt(address)
         if silence is not None:
             is_locked = self._ends_where_locked and process is not None and process.locked_reason() is not None
             silence = silence._replace(is_locked=is_locked)

@@ -198,3 +198,13 @@ def test_a_connection_that_breaks_after_a_while_says_what_its_process_had_waited
             connection.close()
             with pytest.raises(OSError, match=f"; before that {reason}$"):
                 answer.result(60)
+
+
+@pytest.mark.parametrize(("stopped", "timeout_ms"), [("it stands still", 300), (None, 1500)])
+def test_a_broker_in_doubt_has_less_time_to_answer_where_its_process_is_stopped(monkeypatch, stopped, timeout_ms):
+    monkeypatch.setattr(admin_client, "process_of_address", lambda *address: BrokerProcess(4711, ()))
+    monkeypatch.setattr(BrokerProcess, "stopped_reason", lambda process: stopped)
+    with socket.create_server(("127.0.0.1", 0)) as listener, AdminClient([listener.getsockname()]) as client:
+        silence = client._silence_in_doubt(listener.getsockname())
+    assert silence.reason.startswith(f"no answer within {timeout_ms / 1000:g} s")
+    assert silence.stands_still is (stopped is not None)
