@@ -27,6 +27,7 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
+from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.own_process import in_own_process
 from tests.waiting import wait_until
@@ -152,6 +153,13 @@ def test_where_no_broker_runs_none_leads_and_none_is_the_controller():
         assert cluster.controller() is None and cluster.isr("t") != []
         cluster.start()
         wait_until(lambda: None not in [cluster.leader("t", partition) for partition in range(2)])
+
+
+def test_a_leader_of_another_process_is_named_as_the_store_has_it(tmp_path):
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    with kcore.Cluster(1, tmp_path / "data", store) as cluster, kcore.Broker(tmp_path / "5", broker_id=5, store=store):
+        assert main(["topics", "create", "t", "--assign", "5", "--bootstrap", cluster.bootstrap_servers]) == 0
+        wait_until(lambda: cluster.leader("t") == 5)
 
 
 def test_what_does_not_go_is_refused(cluster):
