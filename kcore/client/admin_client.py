@@ -17,6 +17,7 @@ from uuid import UUID
 from kcore.client.blocking_sender import BlockingSender
 from kcore.client.broker_process import process_of_address
 from kcore.client.first_answer import all_answers, first_answer
+from kcore.client.monitor import store_lock
 from kcore.client.negotiating_sender import newest_version
 from kcore.common import topic_names
 from kcore.common.text import plain_error
@@ -63,6 +64,8 @@ _HEAD_START_S = 0.5
 _DOUBT_S = 0.75
 #: A broker that has not answered that after so long is silent.
 _SILENCE_MS = 1500
+#: The same for one whose process is stopped: a debugger may stop it only for a moment.
+_STOPPED_SILENCE_MS = 300
 
 
 class Node(NamedTuple):
@@ -123,10 +126,16 @@ class Reassignment(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """Why a broker does not answer.  stands_still: its process is stopped, so that no answer will come."""
+    """Why a broker does not answer.  stands_still: its process is stopped, so that no answer will come.  is_locked: it
+    waits for a metadata store that a program has locked, and the client does not (ends_where_locked)."""
 
     reason: str
     stands_still: bool
+    is_locked: bool = False
+
+    @property
+    def ends_request(self) -> bool:
+        return self.stands_still or self.is_locked
 
 
 def silence_text(address: Address, silence: Silence) -> str:
@@ -146,8 +155,11 @@ class AdminClient:
     that was silent comes last from then on.
 
     A broker that cannot be reached while another one answers, or that has not answered for a while and then does not
-    answer a request for its versions within 1.5 s either, is silent: on_silence(address, silence) is called once, on
-    any thread.  If its process is one of this machine and stands still, the request ends at once.
+    answer a request for its versions within 1.5 s either (0.3 s if its process is stopped), is silent:
+    on_silence(address, silence) is called once, on any thread.  If its process is one of this machine and stands still,
+    the request ends at once.
+
+    ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     """
 
     def __init__(
@@ -157,8 +169,10 @@ class AdminClient:
         client_id: str = "kcore-admin",
         timeout_ms: int = 30_000,
         on_silence: Callable[[Address, Silence], None] = lambda address, silence: None,
+        ends_where_locked: bool = False,
         time: Time = SYSTEM_TIME,
     ) -> None:
+        self._ends_where_locked = ends_where_locked
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
@@ -172,6 +186,8 @@ class AdminClient:
         self._on_silence = on_silence
         self._silence_lock = threading.Lock()
         self._silent: dict[Address, Silence] = {}
+        #: What was known of a broker's process when a request to it had waited for a while: why it may not answer.
+        self._doubts: dict[Address, str] = {}
         #: Those that have answered a request.
         self._answered: set[Address] = set()
 
@@ -238,17 +254,28 @@ class AdminClient:
 
     def _silence_of(self, address: Address) -> Silence | None:
         """None for a broker that answers a request for its versions."""
+        return self._silence_within(_SILENCE_MS, address)
+
+    def _silence_in_doubt(self, address: Address) -> Silence | None:
+        """The same of one that has not answered another request for a while: one whose process is stopped has less
+        time."""
+        process = process_of_address(*address)
+        if process is None or process.stopped_reason() is None:
+            return self._silence_of(address)
+        return self._silence_within(_STOPPED_SILENCE_MS, address)
+
+    def _silence_within(self, timeout_ms: int, address: Address) -> Silence | None:
         known = self._silence_elsewhere(address)
         if known is not None:
             return known
-        sender = BlockingSender(*address, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time)
+        sender = BlockingSender(*address, self._client_id, request_timeout_ms=timeout_ms, time=self._time)
         try:
             sender.api_versions()
         except TimeoutError:
             process = process_of_address(*address)
             stands_still = process is not None and process.stopped_reason() is not None
             why = None if process is None else process.silence_reason()
-            return Silence(f"no answer within {_SILENCE_MS / 1000:g} s{f': {why}' if why else ''}", stands_still)
+            return Silence(f"no answer within {timeout_ms / 1000:g} s{f': {why}' if why else ''}", stands_still)
         except OSError as error:
             return Silence(plain_error(error).removeprefix(f"{address[0]}:{address[1]}: "), False)
         except KafkaError as error:
@@ -494,7 +521,7 @@ class AdminClient:
                 reason = plain_error(error).removeprefix(f"{address[0]}:{address[1]}: ")
                 self._note_silence(address, Silence(reason, False))
         in_doubt = [address for address in first.waiting if address not in self._silent]
-        for address, silence in all_answers(in_doubt, self._silence_of).items():
+        for address, silence in all_answers(in_doubt, self._silence_in_doubt).items():
             if isinstance(silence, Silence):
                 self._note_silence(address, silence)
         return first.answer
@@ -590,10 +617,13 @@ class AdminClient:
                     del self._senders[address]
                 raise TimeoutError(errno.ETIMEDOUT, f"{address[0]}:{address[1]}: {silence.reason}") from error
             text, at = str(error.strerror or error), f"{address[0]}:{address[1]}"
+            if (doubt_text := self._doubts.get(address)) is not None:  # its process may have ended since
+                text += f"; before that {doubt_text}"
             raise type(error)(error.errno, text if at in text else f"{at}: {text}") from error
         finally:
             doubt.cancel()
         self._silent.pop(address, None)
+        self._doubts.pop(address, None)
         self._answered.add(address)
         assert isinstance(response, response_class)
         return response
@@ -609,11 +639,20 @@ class AdminClient:
 
     def _doubt(self, address: Address, sender: BlockingSender) -> None:
         """Called on a thread of its own when a request has waited for a while."""
-        silence = self._silence_of(address)
+        process = process_of_address(*address)
+        if process is not None and (reason := process.silence_reason()) is not None:
+            self._doubts[address] = reason
+        silence = self._silence_in_doubt(address)
         if silence is not None:
+            is_locked = self._ends_where_locked and process is not None and process.locked_reason() is not None
+            silence = silence._replace(is_locked=is_locked)
             self._note_silence(address, silence)
-            if silence.stands_still:
-                sender.close()  # which ends the request
+            if silence.ends_request:
+                sender.close()
+        elif process is not None and self._ends_where_locked and (lock := store_lock(process)) is not None:
+            with self._silence_lock:  # without a call of on_silence: it answers other requests
+                self._silent[address] = Silence(f"no answer: {lock}", False, is_locked=True)
+            sender.close()
 
     @contextmanager
     def _timed(self, share: int = 1) -> Iterator[float]:

@@ -8,13 +8,14 @@ root can know the sockets, and elsewhere than on Linux there is no /proc: then N
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
-from kcore.common.lock_holders import writer_of
+from kcore.common.lock_holders import process_text, writer_of
 from kcore.common.properties import read_properties
 
 _LISTEN = "0A"  # st of /proc/net/tcp
@@ -62,11 +63,7 @@ class BrokerProcess(NamedTuple):
 
 def process_of_address(host: str, port: int) -> BrokerProcess | None:
     """Whose listener takes the connections to host:port; None if it is not of this machine, or is not known."""
-    try:
-        addresses = {info[4][0] for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except OSError:
-        return None
-    inodes = _listeners({str(address) for address in addresses if _is_of_this_machine(str(address))}, port)
+    inodes = _listeners(_addresses_here(host, port), port)
     if not inodes:
         return None
     for pid in _pids():
@@ -88,6 +85,18 @@ def process_of_data_dir(data_dir: str) -> BrokerProcess | None:
         targets = _open_files(pid)
         if lock in targets:
             return _broker_process(pid, targets)
+    return None
+
+
+def waiting_in_its_start(host: str, port: int) -> str | None:
+    """Why nobody listens at an address of this machine: "process 123 (kcore), whose command line has the port 9092, may
+    still be starting; its store ... is locked by ...".  None if there is no such process, or that is not known."""
+    if not _addresses_here(host, port):
+        return None
+    words = re.compile(rb"(?<!\d)%d(?!\d)" % port)
+    for pid in _pids():
+        if words.search(_command_line(pid)) and (locked := process(pid).locked_reason()) is not None:
+            return f"{process_text(pid)}, whose command line has the port {port}, may still be starting; {locked}"
     return None
 
 
@@ -158,6 +167,24 @@ def _open_files(pid: int) -> frozenset[str]:
     except OSError:
         pass
     return frozenset(targets)
+
+
+def _command_line(pid: int) -> bytes:
+    """Empty where that may not be read."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _addresses_here(host: str, port: int) -> set[str]:
+    """Those of the host that are of this machine; a name that is not known has none."""
+    try:
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return set()
+    return {address for address in addresses if _is_of_this_machine(address)}
 
 
 def _is_of_this_machine(address: str) -> bool:

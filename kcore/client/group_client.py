@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
+from kcore.client.monitor import store_lock_at
 from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -49,6 +50,10 @@ _FIND_ONE_VERSION, _FETCH_ONE_VERSION = 3, 7
 _COMMIT_BY_NAME_VERSION = 9
 #: The coordinator moves, or has just moved: asked again.
 _PASSING = {error.code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)}
+
+
+#: After so long without a coordinator that answers it is looked whether the metadata store is locked, and then again.
+_LOCK_CHECK_MS = 1000
 
 
 class ListedGroup(NamedTuple):
@@ -342,8 +347,12 @@ class GroupClient(AdminClient):
 
         group_id: it asks for this group's coordinator, and another broker may take the place of one that cannot be
         reached.  None: it asks a certain broker, and that it cannot be reached is raised at once.
+
+        With ends_where_locked it raises CoordinatorNotAvailable where a broker of this machine says that its store is
+        locked: until it is free no broker becomes a coordinator.
         """
         with self._timed() as deadline_ms:
+            lock_check_ms = self._time.hi_res_clock_ms() + _LOCK_CHECK_MS
             while True:
                 failure: OSError | CoordinatorNotAvailable | None = None
                 response = to = None
@@ -358,18 +367,33 @@ class GroupClient(AdminClient):
                     if to is None or group_id is None:  # no broker answers, or this one does not
                         raise
                     silence = self._silent.get(to)
-                    if silence is not None and silence.stands_still:
+                    if silence is not None and silence.ends_request:
+                        next_one = "Another broker becomes the coordinator once the session of this one has ended"
                         raise CoordinatorNotAvailable(
-                            f"group {group_id!r}: its coordinator at {silence_text(to, silence)}. Another broker "
-                            "becomes the coordinator once the session of this one has ended"
+                            f"group {group_id!r}: its coordinator at {silence_text(to, silence)}"
+                            + (f". {next_one}" if silence.stands_still else "")
                         ) from error
                     failure = error
-                if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
+                now_ms = self._time.hi_res_clock_ms()
+                if self._ends_where_locked and now_ms >= lock_check_ms:
+                    lock_check_ms = now_ms + _LOCK_CHECK_MS
+                    self._check_lock(group_id, to)
+                if now_ms + RETRY_MS > deadline_ms:
                     if failure is not None:
                         raise failure
                     assert response is not None
                     return response
                 self._time.sleep(RETRY_MS)
+
+    def _check_lock(self, group_id: str | None, coordinator: Address | None) -> None:
+        """coordinator: None where no broker says which one it is.  Raises CoordinatorNotAvailable."""
+        lock = store_lock_at(*(coordinator or (*self._bootstrap, *self._brokers)[0]))
+        if lock is not None:
+            what = "the groups" if group_id is None else f"group {group_id!r}"
+            who = "no broker coordinates it"
+            if coordinator is not None:
+                who = f"{coordinator[0]}:{coordinator[1]} does not answer as a coordinator"
+            raise CoordinatorNotAvailable(f"{what}: {who} now: {lock}")
 
 
 def _described_code(response: de.DescribeGroupsResponse) -> int:

@@ -14,6 +14,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from kcore.client import broker_process
@@ -27,6 +28,8 @@ MAX_PATH_BYTES = 103
 MAX_QUESTION_BYTES = 1 << 16
 #: After so long without an answer the broker's process is looked at.
 _DOUBT_S = 1.0
+#: A broker needs up to a second to find out whether its store is locked.
+_STORE_LOCK_S = 2.0
 _UCRED = struct.Struct("@iII")
 
 
@@ -80,6 +83,34 @@ def ask_broker(data_dir: str, command: str, timeout_s: float = 30.0, **arguments
     if "error" in answer:
         raise MonitorError(answer["error"])
     return answer["value"]
+
+
+def store_lock(process: broker_process.BrokerProcess) -> str | None:
+    """ "the metadata store /data/cluster.db is locked by process 123 (sqlite3), since ..." as a broker of this process
+    says; None if it is not, or no broker answers that within a second or two."""
+    for data_dir in process.data_dirs:
+        if not os.path.exists(os.path.join(data_dir, FILE_NAME)):
+            continue
+        try:
+            lock = ask_broker(data_dir, "store_lock", _STORE_LOCK_S)
+        except (MonitorError, OSError):
+            continue
+        return None if lock is None else _store_lock_text(**lock)
+    return None
+
+
+def store_lock_at(host: str, port: int) -> str | None:
+    """store_lock() of the process that listens there; None also where it is not one of this machine."""
+    process = broker_process.process_of_address(host, port)
+    return None if process is None else store_lock(process)
+
+
+def _store_lock_text(file: str, since_ms: int, holder: str | None) -> str:
+    since = datetime.fromtimestamp(since_ms / 1000)
+    return (
+        f"the metadata store {file} is locked by {holder or 'another program'}, since {since:%F %T} at the latest: "
+        "until it lets go no topic, leader, ISR or group's coordinator changes"
+    )
 
 
 def _receive_all(

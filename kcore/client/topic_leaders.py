@@ -70,13 +70,14 @@ class TopicLeaders:
         """Raises UnknownTopicOrPartition with the nearest name that there is, else how to make the topic, and as
         AdminClient.describe_cluster()."""
         self.topic = topic
+        #: Of the topic that the name stood for at first; None from brokers before 2.8.
+        self.topic_id: UUID | None = None
         self.partitions: Mapping[int, PartitionDescription] = {}
         self.client = client
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._on_silence = on_silence
         self._time = time
-        self._topic_id: UUID | None = None
         self._brokers: Mapping[int, Node] = {}
         self._senders: dict[Address, _BrokerClient] = {}
         self._executor = make_executor(_MOST_THREADS, "kcore-leader")
@@ -146,9 +147,9 @@ class TopicLeaders:
         topic = described.topics.get(self.topic)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {self.topic!r}")
-        if self._topic_id is not None and topic.topic_id not in (None, self._topic_id):
+        if self.topic_id is not None and topic.topic_id not in (None, self.topic_id):
             raise TopicGone(f"the topic {self.topic} was deleted and made again")
-        self._topic_id = topic.topic_id
+        self.topic_id = topic.topic_id or self.topic_id
         # Without partitions: it has just been created.
         self.partitions = topic.partitions or self.partitions
         self._brokers = described.brokers

@@ -37,8 +37,11 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 if TYPE_CHECKING:
     from kcore.record.record_batch import CompressionType
 
-#: From 13 on a request names topics by their ids.
-_NEWEST_BY_NAME = 12
+#: From 13 on a request names the topic by its id: a leader refuses what was meant for a topic that is deleted, also if
+#: another one has its name by now.
+_NEWEST_BY_NAME, _NEWEST = 12, 13
+#: Before a batch is sent the topic's id is looked at again after so long: older leaders take it by the name.
+_ID_CHECK_MS = 1000
 _ACKS_ALL = -1
 #: Half of the default of message.max.bytes, uncompressed: compression may make a batch larger.
 _BATCH_BYTES = 512 << 10
@@ -118,6 +121,10 @@ class TopicProducer:
         self._not_before_ms: dict[int, float] = {}
         self._sequences: dict[int, int] = {}
         self._pending_bytes = 0
+        self._id_checked_ms = time.hi_res_clock_ms()
+        #: Whether every batch so far was written to the topic with the id that it was meant for.  If not, leaders took
+        #: batches by the topic's name, and those of the last second before TopicGone may be in a new one.
+        self.is_by_id = True
         #: How often a batch was sent again that the leader may have had.
         self.uncertain_retries = 0
         self._producer_id, self._producer_epoch = self._new_producer_id()
@@ -209,6 +216,8 @@ class TopicProducer:
     def _send(self) -> None:
         """A request to each leader that has none under way."""
         now_ms = self._time.hi_res_clock_ms()
+        if any(self._queues.values()) and now_ms - self._id_checked_ms >= _ID_CHECK_MS:
+            self._refresh()
         busy = {number for _, sent in self._in_flight.values() for number in sent}
         busy_nodes = {node for node, _ in self._in_flight.values()}
         by_leader: dict[Node, dict[int, _Batch]] = {}
@@ -224,7 +233,8 @@ class TopicProducer:
                 by_leader.setdefault(leader, {})[number] = queue.popleft()
         for leader, sent in by_leader.items():
             request = self._request(sent, now_ms)
-            self._in_flight[self._leaders.send(leader, request, p.ProduceResponse, _NEWEST_BY_NAME)] = leader, sent
+            newest = _NEWEST_BY_NAME if self._leaders.topic_id is None else _NEWEST
+            self._in_flight[self._leaders.send(leader, request, p.ProduceResponse, newest)] = leader, sent
 
     def _request(self, sent: dict[int, _Batch], now_ms: float) -> p.ProduceRequest:
         partitions = []
@@ -234,11 +244,10 @@ class TopicProducer:
             if batch.encoded is None:
                 batch.encoded = self._encoded(number, batch)
             partitions.append(p.PartitionProduceData(index=number, records=batch.encoded))
-        return p.ProduceRequest(
-            acks=_ACKS_ALL,
-            timeout_ms=self._replication_timeout_ms,
-            topic_data=[p.TopicProduceData(name=self._leaders.topic, partition_data=partitions)],
-        )
+        topic = p.TopicProduceData(name=self._leaders.topic, partition_data=partitions)
+        if self._leaders.topic_id is not None:
+            topic.topic_id = self._leaders.topic_id
+        return p.ProduceRequest(acks=_ACKS_ALL, timeout_ms=self._replication_timeout_ms, topic_data=[topic])
 
     def _encoded(self, number: int, batch: _Batch) -> bytearray:
         builder = RecordBatchBuilder(
@@ -263,6 +272,7 @@ class TopicProducer:
             answers: dict[int, p.PartitionProduceResponse] = {}
         else:
             answers = {data.index: data for topic in response.responses for data in topic.partition_responses}
+            self.is_by_id &= all(topic.topic_id.int for topic in response.responses)
             unanswered = f"{node.host}:{node.port} has not answered for it"
             failures = dict.fromkeys([number for number in sent if number not in answers], unanswered)
         for number in failures:
@@ -328,4 +338,5 @@ class TopicProducer:
 
     def _refresh(self) -> None:
         """Raises TopicGone.  After another error the batches that wait for their leader end this."""
+        self._id_checked_ms = self._time.hi_res_clock_ms()
         self._leaders.refresh_later()

@@ -51,6 +51,8 @@ from kcore.metadata.store import (
     StoreClosed,
     StoreError,
     StoreFileGone,
+    StoreLock,
+    StoreLocked,
     Watch,
     WatchEvent,
     check_path,
@@ -144,9 +146,9 @@ _FROM_VERSION_1 = (
 class EmbeddedStore(MetadataStore):
     """A store in one file.  Thread-safe: a lock guards the one connection.  Other processes may open the same file.
 
-    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms (before
+    Calls raise StoreLocked while another program has the file locked for longer than busy_timeout_ms (before
     end_start(): connection_timeout_ms; after a ping() that fails a quarter of a second, until a change succeeds again),
-    and on disk errors; StoreFileGone, and the session is suspended, once the file has been deleted or replaced.
+    ConnectionLost on disk errors; StoreFileGone, and the session is suspended, once the file was deleted or replaced.
 
     A thread polls from the first watch or ephemeral node on: every poll_interval_ms while there are watches
     (QUIET_POLL_MS once nothing has changed for QUIET_AFTER_MS), else three times per session timeout.  With
@@ -200,6 +202,8 @@ class EmbeddedStore(MetadataStore):
         self._last_poll_ms = 0.0
         # The last poll has found the file locked.
         self._is_locked_out = False
+        # Since when another program has the file locked, on SYSTEM_TIME's clock: a call has tried since then.
+        self._locked_since_ms: float | None = None
         # Device and inode of the file, None for a database without a file.
         self._file_id: tuple[int, int] | None = None
         self._is_file_gone = False
@@ -425,21 +429,37 @@ class EmbeddedStore(MetadataStore):
         """Whether the file can be written.  A read does not show it: it goes on while a program has locked the file."""
         if self._is_away:
             timeout_ms = min(timeout_ms, _WAIT_SLICE_MS)
+        if (since_ms := self._locked_since_ms) is not None:  # others have waited a part of that time already
+            timeout_ms = max(min(timeout_ms, _WAIT_SLICE_MS), timeout_ms - self._locked_ms(since_ms))
         if not self._lock.acquire(timeout=timeout_ms / 1000):
             self._is_away = True  # the call that has the lock gives up at the end of a slice
-            raise ConnectionLost(f"{self.path}: another call waits for the file")
+            kind = ConnectionLost if self._locked_since_ms is None else StoreLocked
+            raise kind(f"{self.path}: another call waits for the file")
         try:
             with self._errors(), self._brief_wait(timeout_ms) as wait, self._session():
                 self._begin()
                 self._db.execute("ROLLBACK")
             if wait.is_busy:
-                raise ConnectionLost(f"{self.path} is locked{self._holder()}")
+                raise StoreLocked(f"{self.path} is locked{self._holder()}")
         except ConnectionLost:
             self._is_away = True
             self._db.execute(f"PRAGMA busy_timeout={_WAIT_SLICE_MS}")
             raise
         finally:
             self._lock.release()
+
+    def lock(self) -> StoreLock | None:
+        if self._lock.acquire(timeout=_POLL_BUSY_TIMEOUT_MS / 1000):  # else the call that has it tries the file
+            try:
+                with self._errors(), self._brief_wait(_POLL_BUSY_TIMEOUT_MS):
+                    self._begin()
+                    self._db.execute("ROLLBACK")
+            finally:
+                self._lock.release()
+        since_ms = self._locked_since_ms
+        if since_ms is None:
+            return None
+        return StoreLock(self.path, SYSTEM_TIME.milliseconds() - int(self._locked_ms(since_ms)), self._writer())
 
     def close(self) -> None:
         """Close the file.  In a forked child nothing: SQLite's locks and log belong to the parent."""
@@ -578,6 +598,7 @@ class EmbeddedStore(MetadataStore):
                 finally:
                     self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
             self._last_heartbeat_ms = now_ms
+        self._note_lock(wait.is_busy)
         if not rows:
             self._expired()
         return not wait.is_busy
@@ -677,6 +698,7 @@ class EmbeddedStore(MetadataStore):
             return StoreClosed(f"{self.path}: the store is closed")
         code = _primary_code(error)
         kind = ConnectionLost if code in _AWAY_CODES else ForeignFile if code == sqlite3.SQLITE_NOTADB else StoreError
+        kind = StoreLocked if code == sqlite3.SQLITE_BUSY else kind
         return kind(f"{self.path}: {error}{self._room() if code in _DISK_CODES else ''}")
 
     def _room(self) -> str:
@@ -747,6 +769,7 @@ class EmbeddedStore(MetadataStore):
             except sqlite3.OperationalError as error:
                 waited_ms += _WAIT_SLICE_MS
                 is_busy = _primary_code(error) == sqlite3.SQLITE_BUSY
+                self._note_lock(is_busy)
                 if not is_busy or waited_ms >= self._wait_ms or self._is_away:
                     if is_busy:
                         waited = f"waited {min(waited_ms, self._wait_ms) / 1000:.1f} s"
@@ -757,7 +780,17 @@ class EmbeddedStore(MetadataStore):
                 if waited_ms == _LOGGED_WAIT_MS:
                     self._log_wait(self._wait_ms)
         self._is_away = False
+        self._note_lock(False)
         self._set_wait(self._wait_ms)
+
+    def _note_lock(self, is_locked: bool) -> None:
+        if not is_locked:
+            self._locked_since_ms = None
+        elif self._locked_since_ms is None:
+            self._locked_since_ms = SYSTEM_TIME.hi_res_clock_ms()
+
+    def _locked_ms(self, since_ms: float) -> float:
+        return SYSTEM_TIME.hi_res_clock_ms() - since_ms
 
     def _check_start(self) -> None:
         if self._is_start_cancelled():
@@ -768,8 +801,11 @@ class EmbeddedStore(MetadataStore):
 
     def _holder(self) -> str:
         """ " by process 123 (sqlite3)": who keeps this store from writing; empty if that is not known."""
-        writer = writer_of(self.path, f"{self.path}-shm")  # the write-ahead log's locks are on the latter
+        writer = self._writer()
         return f" by {writer}" if writer is not None else ""
+
+    def _writer(self) -> str | None:
+        return writer_of(self.path, f"{self.path}-shm")  # the write-ahead log's locks are on the latter
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

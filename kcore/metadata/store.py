@@ -48,6 +48,10 @@ class ConnectionLost(StoreError):
     """The store cannot be reached now.  Whether a change took place is not known."""
 
 
+class StoreLocked(ConnectionLost):
+    """Another program has the store's file locked: no broker of the cluster can change anything until it lets go."""
+
+
 class ChrootGone(ConnectionLost):
     """The node below which the store is kept was deleted, with everything in it.  Lasts as long as the object."""
 
@@ -102,6 +106,15 @@ class MultiFailed(StoreError):
         super().__init__(f"operation {index}: {cause}")
         self.index = index
         self.cause = cause
+
+
+class StoreLock(NamedTuple):
+    """A program has the store's file locked.  since_ms: when a call noticed it, in ms since the epoch; it may have been
+    locked before.  holder: "process 123 (sqlite3)", None where the system does not say."""
+
+    file: str
+    since_ms: int
+    holder: str | None
 
 
 class Node(NamedTuple):
@@ -315,6 +328,11 @@ class MetadataStore(ABC):
         """Ask the store for an answer.  Raises ConnectionLost if none comes in this time, and for every call from then
         on until it does: no caller has to wait, call after call, until the connection counts as lost by itself."""
         self.get("/")
+
+    def lock(self) -> StoreLock | None:
+        """What keeps all brokers from changing the store, None for nothing; tries it for a second at most.  Raises
+        StoreError.  A store that is no file has no lock."""
+        return None
 
     @abstractmethod
     def close(self) -> None:

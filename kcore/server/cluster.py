@@ -427,22 +427,25 @@ class Cluster:
         return chain.from_iterable([self._led_records(topic, number, isolation) for number in numbers])
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads a partition as the store has it; None for none, and for an unknown partition.
+        """The broker that leads a partition as the store has it; None for none, and for an unknown partition.  Also
+        None for a broker of this cluster that does not run any more: after a kill until the others have elected one.
 
         Raises RuntimeError before start() and after stop() of all brokers, as isr() and controller() do.
         """
         state = self._state(topic, partition)
-        return state.leader if state is not None and state.leader >= 0 else None
+        return None if state is None else self._if_running(state.leader)
 
     def isr(self, topic: str, partition: int = 0) -> list[int]:
-        """The brokers that are in sync as the store has it, sorted; empty for an unknown partition."""
+        """The brokers that are in sync as the store has it, sorted; empty for an unknown partition.  A broker that was
+        killed stays in it until the others have noticed; the last one stays for good."""
         state = self._state(topic, partition)
         return sorted(state.isr) if state is not None else []
 
     def controller(self) -> int | None:
-        """The broker that is the controller as the store has it; None for none."""
+        """The broker that is the controller as the store has it; None for none, and for one that does not run, as
+        leader()."""
         node = self._get(znodes.CONTROLLER)
-        return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
+        return None if node is None else self._if_running(znodes.ControllerZNode.decode(node.data).broker_id)
 
     def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = WAIT_S) -> None:
         """Wait until a broker that runs leads the partition, for None each one of the topic, and all running brokers
@@ -525,6 +528,11 @@ class Cluster:
         return f"Cluster({self._count} brokers, running {sorted(self.brokers)}, {self._data_dir})"
 
     # -- helpers ----------------------------------------------------------------------------------------
+
+    def _if_running(self, broker_id: int) -> int | None:
+        """The store may have other brokers too, of other processes: of those nothing is known here."""
+        does_not_run = broker_id < 0 or (broker_id < self._count and broker_id not in self.brokers)
+        return None if does_not_run else broker_id
 
     def _state(self, topic: str, partition: int) -> znodes.PartitionStateZNode | None:
         node = self._get(znodes.partition_state(topic, partition))

@@ -115,7 +115,7 @@ class ClusterPartitions:
         if leader is None:
             return f"no leader; ISR {self._cluster.isr(topic, partition)}, running {sorted(brokers)}"
         if leader not in brokers:
-            return f"its leader, broker {leader}, does not run"
+            return f"its leader, broker {leader}, does not run in this process"
         behind = [number for number, broker in brokers.items() if _leader_in(broker, tp) != leader]
         if behind:
             return f"broker {leader} leads; not in the metadata of broker {', '.join(map(str, behind))} yet"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import click
 
-from kcore.client.admin_client import ClusterDescription, PartitionDescription
+from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
 from kcore.client.broker_process import process_of_member
+from kcore.client.monitor import store_lock_at
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import admin_client, cluster_options, ids_text, is_in_sync, leader_text
@@ -35,8 +36,8 @@ from kcore.tools.commands import command
 @cluster_options("one JSON object a line")
 def run(args: Arguments) -> int:
     """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
-    than it has."""
-    with admin_client(args) as admin:
+    than it has, or the metadata store is locked."""
+    with admin_client(args, ends_where_locked=True) as admin:
         cluster = admin.describe_cluster()
         for name in args.topics:
             if name not in cluster.topics:
@@ -63,17 +64,25 @@ def run(args: Arguments) -> int:
         and (not args.topics or tp.topic in args.topics)
         and (args.broker is None or args.broker in partition.replicas)
     ]
-    summary = _summary(cluster, partitions)
+    lock = _store_lock([node for node in cluster.brokers.values() if node.broker_id not in silences])
+    summary = _summary(cluster, partitions) | {"store_lock": lock}
     broker_events = [_broker(number, cluster, partitions, silent) for number in brokers]
     if args.json:
         for event in (summary, *broker_events, *(problem.event() for problem in problems)):
             print(json_line(event))
     else:
         print(_summary_text(summary))
+        if lock is not None:
+            print(f"  {lock}")
         print(*map(_broker_text, broker_events), sep="\n")
         for line in _problem_lines(problems, cluster, args.internal):
             print(line)
-    return DAMAGE if problems or silent else OK
+    return DAMAGE if problems or silent or lock is not None else OK
+
+
+def _store_lock(nodes: Iterable[Node]) -> str | None:
+    """That of the store which these brokers share, as the first of them knows it that answers."""
+    return next(filter(None, (store_lock_at(node.host, node.port) for node in nodes)), None)
 
 
 def _process_text(cluster: ClusterDescription, broker: int) -> str | None:

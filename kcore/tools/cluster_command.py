@@ -18,6 +18,7 @@ from kcore.client.admin_client import (
     Silence,
     silence_text,
 )
+from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
 from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
@@ -78,8 +79,9 @@ class Errors:
     """What a command writes to stderr: each broker that does not answer is named once with the reason, in the error
     that follows from it or in a line of its own.
 
-    It is the on_silence of a client.  One whose process stands still ends what is asked of it at once, so its error
-    follows, or the request is repeated and it gets its line; others are waited for, so they are named at once.
+    It is the on_silence of a client.  One whose silence ends what is asked of it, as that of a process that stands
+    still, has its error follow, or the request is repeated and it gets its line; others are waited for, so they are
+    named at once.
     """
 
     def __init__(self) -> None:
@@ -91,7 +93,7 @@ class Errors:
         if address in self._named:
             return
         self._held[address] = silence
-        if not silence.stands_still:
+        if not silence.ends_request:
             self._name(address)
             return
         timer = threading.Timer(_HOLD_S, self._name, (address,))
@@ -128,16 +130,20 @@ class Errors:
 
 
 @contextmanager
-def admin_client(args: Arguments) -> Iterator[AdminClient]:
-    """It names brokers that do not answer as Errors does.  Raises UsageError."""
-    with _named_silence() as errors, AdminClient(**_options(args), on_silence=errors) as client:
+def admin_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterator[AdminClient]:
+    """It names brokers that do not answer as Errors does.  ends_where_locked: as AdminClient's, for a command that
+    changes nothing.  Raises UsageError."""
+    options = _options(args) | {"ends_where_locked": ends_where_locked}
+    with _named_silence(options["bootstrap"]) as errors, AdminClient(**options, on_silence=errors) as client:
         yield client
 
 
 @contextmanager
-def group_client(args: Arguments) -> Iterator[tuple[GroupClient, Errors]]:
-    """The client, and what names the brokers that do not answer it.  Raises UsageError."""
-    with _named_silence() as errors, GroupClient(**_options(args), on_silence=errors) as client:
+def group_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterator[tuple[GroupClient, Errors]]:
+    """The client, and what names the brokers that do not answer it.  ends_where_locked: as GroupClient's, for a command
+    that somebody can give again.  Raises UsageError."""
+    options = _options(args) | {"ends_where_locked": ends_where_locked}
+    with _named_silence(options["bootstrap"]) as errors, GroupClient(**options, on_silence=errors) as client:
         yield client, errors
 
 
@@ -146,12 +152,16 @@ def _options(args: Arguments) -> dict[str, Any]:
 
 
 @contextmanager
-def _named_silence() -> Iterator[Errors]:
+def _named_silence(bootstrap: Iterable[Address]) -> Iterator[Errors]:
     errors = Errors()
     try:
         yield errors
     except (OSError, KafkaError) as error:
         errors.flush(str(error))
+        if isinstance(error, ConnectionError):
+            for host, port in bootstrap:
+                if f"{host}:{port}: " in str(error) and (process := waiting_in_its_start(host, port)) is not None:
+                    error.add_note(process)
         raise
     errors.flush()
 

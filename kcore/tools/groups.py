@@ -41,7 +41,7 @@ class _Position(NamedTuple):
 @groups.subcommand("list", "list the consumer groups", example="kcore groups list --bootstrap localhost:9092")
 @cluster_options("one JSON object a line for each group")
 def _run_list(args: Arguments) -> int:
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         listed, missing = client.list_groups()
         for group in listed:
             if args.json:
@@ -74,7 +74,7 @@ def _report_brokers(missing: Mapping[int, OSError | ApiError], errors: Errors) -
 @cluster_options("one JSON object a line for each group")
 def _run_describe(args: Arguments) -> int:
     status, missing, unknown = OK, False, False
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
             listed, unasked = client.list_groups()
@@ -191,7 +191,7 @@ groups.add_command(
 @cluster_options("one JSON object a line for each group that is deleted")
 def _run_delete(args: Arguments) -> int:
     status = OK
-    with group_client(args) as (client, errors):
+    with group_client(args, ends_where_locked=True) as (client, errors):
         for name in dict.fromkeys(args.groups):
             try:
                 client.delete_group(name)

@@ -109,7 +109,7 @@ def run(args: Arguments) -> int:
         raise UsageError("expected one GROUP")
     (args.group,) = names
     args.to = args.to or args.to_offset or args.to_datetime
-    with group_client(args) as (client, _):
+    with group_client(args, ends_where_locked=True) as (client, _):
         group = _described(client, args)
         moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
         if args.apply and group is not None and group.members:

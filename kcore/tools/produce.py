@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import click
 
-from kcore.client.topic_leaders import TopicLeaders
+from kcore.client.topic_leaders import TopicGone, TopicLeaders
 from kcore.client.topic_producer import Record, TopicProducer
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.text import counted, printable, some_of
@@ -47,6 +47,12 @@ _MOST_PENDING_BYTES = 32 << 20
 _IDLE_MS = 50
 #: Until it is looked whether to stop, while nothing can be read and nothing is under way.
 _WAIT_S = 0.2
+#: Said when the topic is gone: where the acknowledged records are.
+_WITH_THE_TOPIC = "the acknowledged records were written to the topic that was deleted, none to a new one of its name"
+_PERHAPS_IN_THE_NEW_ONE = (
+    "the leaders take records by the name of a topic, not by its id: what was acknowledged in the last second may be "
+    "in a new topic of the name, everything else was written to the one that was deleted"
+)
 
 
 def _header(text: str) -> tuple[str, bytes]:
@@ -149,6 +155,8 @@ class _Production:
             note_origin(self._args, error)
             self._say(with_notes(error))
             self._summarize(is_whole=False)
+            if isinstance(error, TopicGone):
+                self._say(_WITH_THE_TOPIC if self._producer.is_by_id else _PERHAPS_IN_THE_NEW_ONE)
             return USAGE
         is_whole = not self._stop.is_set()
         self._summarize(is_whole)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kcore.client.admin_client import AdminClient
 from kcore.client.broker_process import process
+from kcore.client.monitor import store_lock
 from kcore.common.properties import read_properties
 from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
@@ -168,17 +169,29 @@ class _ServedCluster:
                     print(f"  {shlex.join(self._command(event.broker_id or 0, is_hint=True))}", flush=True)
 
     def stop(self) -> bool:
-        """Stop the brokers, the controller last: it elects the leaders that replace the others.  A later signal
-        kills those that still run.  A process that stands still is continued, for it to stop too; one that stands
-        still afterwards, as a debugger keeps it, is killed.  Returns whether all have stopped cleanly."""
+        """Stop the brokers, the controller last: it elects the leaders that replace the others.  All at the same time
+        where a program has the store locked: no other leader can be elected.  A later signal kills those that still
+        run.  A process that stands still is continued, for it to stop too; one that stands still afterwards, as a
+        debugger keeps it, is killed.  Returns whether all have stopped cleanly."""
         for number in self._running:
             self._stands_still(number)
         controller, self._has_ended_uncleanly = self._controller(), False
+        lock = self._store_lock()
+        if lock is not None:
+            print(f"kcore: {lock}", "kcore: the brokers stop at the same time", sep="\n", flush=True)
+            for child in self._running.values():
+                child.terminate()
         for number in sorted(self._running, key=lambda number: number == controller):
             if number in self._running:
-                self._running[number].terminate()
+                if lock is None:
+                    self._running[number].terminate()
                 self._wait_for_end(number)
         return not self._has_ended_uncleanly
+
+    def _store_lock(self) -> str | None:
+        """As the first broker says that knows one."""
+        locks = (store_lock(process(child.pid)) for child in self._running.values())
+        return next((lock for lock in locks if lock is not None), None)
 
     def _stands_still(self, number: int) -> bool:
         """If it does, it is continued; killed if that has not helped before."""

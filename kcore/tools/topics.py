@@ -60,7 +60,7 @@ topics = Group(
 @click.option("--internal", is_flag=True, help="also topics that the brokers keep for themselves")
 @cluster_options("one JSON object a line for each topic")
 def _run_list(args: Arguments) -> int:
-    with admin_client(args) as admin:
+    with admin_client(args, ends_where_locked=True) as admin:
         topics = admin.describe_cluster().topics
     for topic in topics.values():
         if args.internal or not topic.is_internal:
@@ -112,7 +112,7 @@ def _replicas_text(topic: TopicDescription) -> str:
 )
 @cluster_options("one JSON object a line for each topic")
 def _run_describe(args: Arguments) -> int:
-    with admin_client(args) as admin:
+    with admin_client(args, ends_where_locked=True) as admin:
         topics, deleted, missing = _described(admin, [*args.topics, *args.topic])
         configs = admin.topic_configs(topics) if topics else {}
     for name, text in deleted.items():

@@ -96,7 +96,8 @@ def controlled_shutdown(
     A controller that answers is asked controlled.shutdown.max.retries times more where partitions are left.
 
     False where no other broker can lead: the broker is the last one, the partitions that it still leads have no other
-    replica on a live broker, the retries are used up, or no controller has answered.  The others may have stopped
+    replica on a live broker, the retries are used up, no controller has answered, or none can because a program has
+    the store locked.  The others may have stopped
     before the metadata say so; thus a warning comes only in the end.
     Source: KafkaServer.controlledShutdown, Kafka 3.9.
     """
@@ -105,6 +106,9 @@ def controlled_shutdown(
     broker_id, time = registration.broker_id, connections.time
     give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_MS
     registration.find_store()
+    if registration.is_store_locked:
+        logger.warning("broker %d stops without a controlled shutdown: no controller can write", broker_id)
+        return False
     retries_left: int = config["controlled.shutdown.max.retries"]
     errors = RepeatedError()
     failure = ""

@@ -15,7 +15,7 @@ from kcore.errors import StaleBrokerEpoch, StartCancelled
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.metadata_cache import BrokerInfo
-from kcore.metadata.store import STOP_PING_MS, MetadataStore, NodeExists, SessionEvent, StoreError
+from kcore.metadata.store import STOP_PING_MS, MetadataStore, NodeExists, SessionEvent, StoreError, StoreLocked
 from kcore.network.listener import SecurityProtocol
 from kcore.server.member.leadership_certainty import LeadershipCertainty
 from kcore.server.member.lost_records import IsrDeparture, assigned_partitions
@@ -51,6 +51,8 @@ class Registration:
         self.broker_epoch = NO_BROKER_EPOCH
         #: Whether the connection to the store is lost, as far as this broker knows.
         self.is_store_away = False
+        #: Whether find_store() has found that a program keeps all brokers from changing it.
+        self.is_store_locked = False
         self._store = store
         self._time = time
         self._log_manager = log_manager
@@ -140,6 +142,7 @@ class Registration:
             if not self.is_store_away:
                 logger.warning("broker %d stops without its store: %s", self.broker_id, error)
             self.is_store_away = True
+            self.is_store_locked = isinstance(error, StoreLocked)
 
     def _wait_for_old_registration(self) -> None:
         path = znodes.broker_id(self.broker_id)

@@ -18,6 +18,7 @@ from kcore.common.text import plain_error
 from kcore.errors import KafkaError
 
 if TYPE_CHECKING:
+    from kcore.metadata.store import MetadataStore, StoreLock
     from kcore.replica.explain import FetchExplanation, IsrExplanation
 
 logger = logging.getLogger(__name__)
@@ -130,6 +131,9 @@ class Monitored(Protocol):
     def metrics(self) -> Mapping[Any, Mapping[str, float]]: ...
 
     @property
+    def store(self) -> MetadataStore: ...
+
+    @property
     def explain_isr(self) -> Callable[..., IsrExplanation]: ...
 
     @property
@@ -137,13 +141,15 @@ class Monitored(Protocol):
 
 
 def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
-    """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too.
+    """For `kcore metrics`, `kcore explain` and who looks for a locked store, until `parts` closes it.  A broker serves
+    without it too.
 
     ports: of its listeners, which tell the brokers of one process apart.
     """
     commands = {
         "metrics": broker.metrics,
         "ports": lambda: list(ports),
+        "store_lock": lambda: _as_dict(broker.store.lock()),
         "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
         "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
     }
@@ -157,6 +163,10 @@ def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Seque
         return
     monitor.start()
     parts.callback(monitor.shutdown)
+
+
+def _as_dict(lock: StoreLock | None) -> dict[str, Any] | None:
+    return None if lock is None else lock._asdict()
 
 
 def _explanation(explained: IsrExplanation | FetchExplanation) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """AdminClient against brokers that are scripted: who answers, who refuses the connection."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +15,7 @@ from kcore.errors import NotController
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import metadata as m
+from tests.waiting import wait_until
 
 ADDRESSES = {0: ("127.0.0.1", 9090), 1: ("127.0.0.1", 9091)}
 
@@ -178,3 +180,31 @@ def test_a_broker_that_stands_still_is_waited_for_at_one_of_its_addresses(monkey
         client._silent["localhost", 9090] = silence
         silent = client.silent_brokers([Node(0, "127.0.0.1", 9090, None)])
     assert (silent, asked) == (({0: silence}, []) if what == "stands still" else ({}, ["127.0.0.1"]))
+
+
+def test_a_connection_that_breaks_after_a_while_says_what_its_process_had_waited_for(monkeypatch):
+    """The process may have ended since."""
+    monkeypatch.setattr(admin_client, "_DOUBT_S", 0)
+    waits, reason = BrokerProcess(4711, ()), "its process 4711 runs, but its store is locked"
+    monkeypatch.setattr(BrokerProcess, "silence_reason", lambda process: reason)
+    monkeypatch.setattr(AdminClient, "_silence_of", lambda client, address: None)
+    monkeypatch.setattr(admin_client, "process_of_address", lambda *address: waits)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        with AdminClient([address]) as client, ThreadPoolExecutor(1) as executor:
+            answer = executor.submit(client.describe_cluster)
+            connection, _ = listener.accept()
+            wait_until(lambda: client._doubts)
+            connection.close()
+            with pytest.raises(OSError, match=f"; before that {reason}$"):
+                answer.result(60)
+
+
+@pytest.mark.parametrize(("stopped", "timeout_ms"), [("it stands still", 300), (None, 1500)])
+def test_a_broker_in_doubt_has_less_time_to_answer_where_its_process_is_stopped(monkeypatch, stopped, timeout_ms):
+    monkeypatch.setattr(admin_client, "process_of_address", lambda *address: BrokerProcess(4711, ()))
+    monkeypatch.setattr(BrokerProcess, "stopped_reason", lambda process: stopped)
+    with socket.create_server(("127.0.0.1", 0)) as listener, AdminClient([listener.getsockname()]) as client:
+        silence = client._silence_in_doubt(listener.getsockname())
+    assert silence.reason.startswith(f"no answer within {timeout_ms / 1000:g} s")
+    assert silence.stands_still is (stopped is not None)

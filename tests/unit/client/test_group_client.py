@@ -6,6 +6,7 @@ import pytest
 
 from kcore import errors
 from kcore.client import admin_client
+from kcore.client import group_client as group_client_module
 from kcore.client.admin_client import RETRY_MS, AdminClient, Silence
 from kcore.client.broker_process import BrokerProcess
 from kcore.client.group_client import GroupClient
@@ -101,6 +102,30 @@ def test_a_coordinator_that_does_not_come_is_an_error_at_the_deadline(monkeypatc
         group_client.delete_group("g")
     assert ("offsets.topic.replication.factor" in str(raised.value)) == (error is errors.CoordinatorNotAvailable)
     assert 9_000 <= group_client._time.hi_res_clock_ms() - start_ms <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "who"),
+    [
+        (1, 9091, "127.0.0.1:9091 does not answer as a coordinator now"),
+        (errors.CoordinatorNotAvailable, 9090, "no broker coordinates it now"),
+    ],
+)
+def test_while_the_store_is_locked_no_coordinator_is_waited_for(monkeypatch, found, asked, who):
+    addresses = []
+
+    def store_lock_at(*address):
+        addresses.append(address)
+        return "the store is locked" if len(addresses) == 2 else None
+
+    Brokers(monkeypatch, [found], DeleteGroups=[deleted(errors.NotCoordinator)])
+    monkeypatch.setattr(group_client_module, "store_lock_at", store_lock_at)
+    group_client = GroupClient([BOOTSTRAP], time=MockTime(), timeout_ms=10_000, ends_where_locked=True)
+    start_ms = group_client._time.hi_res_clock_ms()
+    with pytest.raises(errors.CoordinatorNotAvailable, match=f"^group 'g': {who}: the store is locked$"):
+        group_client.delete_group("g")
+    assert addresses == [("127.0.0.1", asked)] * 2  # it was not locked at first
+    assert 2_000 <= group_client._time.hi_res_clock_ms() - start_ms <= 3_000
 
 
 def test_an_error_that_does_not_pass_is_raised_at_once(monkeypatch):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kcore.common.time import MockTime
+from kcore.common.time import SYSTEM_TIME, MockTime
 from kcore.metadata import embedded_store
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore, check_is_store, silence_after
 from kcore.metadata.open_store import open_store
@@ -26,6 +26,7 @@ from kcore.metadata.store import (
     StoreClosed,
     StoreError,
     StoreFileGone,
+    StoreLocked,
 )
 from tests.locked_store import locked_by_a_process
 from tests.unit.metadata.zookeeper_sessions import wait_for_store
@@ -239,6 +240,51 @@ def test_once_a_ping_has_failed_no_call_waits_until_the_file_can_be_written_agai
         store.ping(1)
     with pytest.raises(StoreClosed):
         store.ping(1)
+
+
+def test_a_ping_waits_no_longer_for_a_file_that_has_been_locked_as_long_as_that(path, opened):
+    store = opened(MockTime())
+    store.ping(1)
+    with locked(path):
+        assert store.lock() is not None
+        store._locked_since_ms -= LONG_MS  # as if that had been long ago
+        assert isinstance(ends_within_a_minute(lambda: store.ping(LONG_MS)), StoreLocked)
+    store.ping(1)
+
+
+@pytest.mark.parametrize("notice", ["a call that asks", "a poll", "a call that waits"])
+def test_a_store_says_which_program_has_it_locked_and_since_when(path, opened, monkeypatch, notice):
+    monkeypatch.setattr(embedded_store, "_POLL_BUSY_TIMEOUT_MS", 1)
+    clock = MockTime()
+    store = opened(clock)
+    store.create("/e", ephemeral=True)
+    before_ms = SYSTEM_TIME.milliseconds()
+    assert store.lock() is None
+    executor = ThreadPoolExecutor(1)
+    with locked_by_a_process(path) as pid:
+        if notice == "a poll":
+            clock.sleep(TIMEOUT_MS)
+            store.poll()
+        if notice == "a call that waits":
+            store._busy_timeout_ms = LONG_MS
+            store._set_wait(LONG_MS)
+            waits = executor.submit(store.create, "/a")
+            wait_for_store(lambda: store._locked_since_ms is not None)
+        lock = store.lock()
+        assert lock.file == path and lock.holder.startswith(f"process {pid} (")
+        assert before_ms <= lock.since_ms <= SYSTEM_TIME.milliseconds()
+        since_ms = store._locked_since_ms
+        assert store.lock() is not None and store._locked_since_ms == since_ms
+    if notice == "a call that waits":
+        assert waits.result(60) == "/a"
+    elif notice == "a poll":
+        clock.sleep(TIMEOUT_MS)
+        store.poll()
+        assert store._locked_since_ms is None
+    assert store.lock() is None
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.lock()
 
 
 def test_a_ping_ends_the_wait_of_the_call_that_has_the_store(path):

@@ -27,6 +27,7 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.member.cluster_controller import controlled_shutdown
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
+from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.own_process import in_own_process
 from tests.waiting import wait_until
@@ -139,6 +140,26 @@ def test_the_others_take_over_from_a_controller_that_was_killed(cluster):
     cluster.create_topic("after", partitions=2, replication_factor=2)
     cluster.start(controller)
     assert all(broker.metadata_cache.topic("after") for broker in cluster.brokers.values())
+
+
+def test_where_no_broker_runs_none_leads_and_none_is_the_controller():
+    with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("t", partitions=2)
+        for number in (0, 1):
+            cluster.kill(number)
+            assert number not in [cluster.leader("t", partition) for partition in range(2)]
+            assert cluster.controller() != number
+        assert [cluster.leader("t", partition) for partition in range(2)] == [None, None]
+        assert cluster.controller() is None and cluster.isr("t") != []
+        cluster.start()
+        wait_until(lambda: None not in [cluster.leader("t", partition) for partition in range(2)])
+
+
+def test_a_leader_of_another_process_is_named_as_the_store_has_it(tmp_path):
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    with kcore.Cluster(1, tmp_path / "data", store) as cluster, kcore.Broker(tmp_path / "5", broker_id=5, store=store):
+        assert main(["topics", "create", "t", "--assign", "5", "--bootstrap", cluster.bootstrap_servers]) == 0
+        wait_until(lambda: cluster.leader("t") == 5)
 
 
 def test_what_does_not_go_is_refused(cluster):
@@ -513,7 +534,9 @@ class _Metadata:
 
 
 def _member(is_store_away=False):
-    return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away, find_store=lambda: None)
+    return SimpleNamespace(
+        broker_id=0, broker_epoch=1, is_store_away=is_store_away, is_store_locked=False, find_store=lambda: None
+    )
 
 
 def _shut_down(member, metadata, clock, make_sender=None):
@@ -558,6 +581,13 @@ def test_a_controller_that_stands_still_is_waited_for_seconds():
     start_ms = clock.hi_res_clock_ms()
     assert not _shut_down(_member(), _Metadata(100, 1), clock, _SilentSender)
     assert 4000 <= clock.hi_res_clock_ms() - start_ms <= 4200
+
+
+def test_where_no_controller_can_write_a_broker_that_stops_asks_none():
+    clock, metadata, member = MockTime(), _Metadata(100, 1), _member(is_store_away=True)
+    member.is_store_locked = True
+    assert not _shut_down(member, metadata, clock, lambda *_: pytest.fail("a controller is asked"))
+    assert clock.hi_res_clock_ms() == 0
 
 
 def test_the_seconds_of_a_stop_begin_before_the_store_is_looked_for():

@@ -108,6 +108,24 @@ def test_a_start_that_waits_for_a_locked_store_can_be_cancelled(tmp_path, caplog
             started.result(timeout=LONG_MS / 2000)
 
 
+@pytest.mark.parametrize("begin", ["start", "restart"])
+def test_a_call_that_cancels_an_earlier_start_does_not_end_the_next_one(tmp_path, caplog, begin):
+    broker = kcore.Broker(tmp_path, zookeeper_connection_timeout_ms=LONG_MS)
+    EmbeddedStore(str(tmp_path / FILE_NAME)).close()
+    if begin == "restart":
+        broker.start()
+    broker.cancel_start()
+    try:
+        with ThreadPoolExecutor(1) as executor:
+            with locked_by_a_process(tmp_path / FILE_NAME):
+                begun = executor.submit(getattr(broker, begin))
+                wait_until(lambda: "waiting for it" in caplog.text or begun.done())
+            begun.result(timeout=LONG_MS / 2000)
+        broker.produce("t", "x")
+    finally:
+        broker.stop()
+
+
 def test_a_broker_that_has_started_waits_for_a_locked_store_no_longer_than_clients_do(tmp_path, monkeypatch):
     monkeypatch.setitem(EmbeddedStore.__init__.__kwdefaults__, "busy_timeout_ms", 1)
     file = tmp_path / "cluster.db"

@@ -5,6 +5,7 @@ The commands of one test run at the same time: most of what they do is to wait f
 """
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -83,7 +84,7 @@ def test_the_cluster_is_described_by_the_brokers_that_answer_and_the_one_that_st
     )
     assert text.returncode == 1
     (line,) = [line for line in text.stdout.splitlines() if line.startswith(f"  broker {FROZEN} ")]
-    assert f"it does not answer: no answer within 1.5 s: {stands_still(brokers)}" in line
+    assert f"it does not answer: no answer within 0.3 s: {stands_still(brokers)}" in line
     assert text.stderr.startswith(f"kcore: {address(brokers, FROZEN)} does not answer: ")
     assert stands_still(brokers) in text.stderr and len(text.stderr.splitlines()) == 1
 
@@ -130,7 +131,10 @@ def test_a_broker_whose_groups_cannot_be_had_is_named_once_with_the_reason(broke
         *(["groups", *words, "--bootstrap", bootstrap, *TOO_LONG] for bootstrap in bootstraps for words in commands)
     ):
         assert (done.returncode, done.stdout) == (2, ""), done
-        assert f"{address(brokers, FROZEN)} does not answer: no answer within 1.5 s: " in done.stderr, done
+        # 1.5 s of a broker that was not asked before.
+        assert re.search(
+            rf"{address(brokers, FROZEN)} does not answer: no answer within (0\.3|1\.5) s: ", done.stderr
+        ), done
         assert done.stderr.count(stands_still(brokers)) == 1, done
         assert len(done.stderr.splitlines()) == (2 if "h" in done.args else 1), done  # one for each group
 

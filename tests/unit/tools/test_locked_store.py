@@ -1,5 +1,7 @@
 """Changes of a cluster whose store another program has locked: the commands name it when their time is over."""
 
+import json
+
 import pytest
 
 import kcore
@@ -41,3 +43,23 @@ def test_a_command_whose_time_is_over_says_which_process_has_locked_the_store(lo
     assert main([*words.split(), "--timeout", "1", *bootstrap]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"kcore: {no_answer}: its process ") and by in err
+
+
+def test_the_cluster_is_described_with_the_process_that_has_locked_the_store(locked, capsys):
+    bootstrap, _, by = locked
+    assert main(["cluster", *bootstrap]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("cluster ") and lines[1].startswith("  the metadata store ")
+    assert by in lines[1] and "at the latest" in lines[1]
+    assert main(["cluster", "--json", *bootstrap]) == 1
+    assert by in json.loads(capsys.readouterr().out.splitlines()[0])["store_lock"]
+
+
+def test_groups_without_a_coordinator_are_not_waited_for_while_the_store_is_locked(locked, capsys):
+    bootstrap, _, by = locked
+    for words in ("groups describe g", "groups delete g"):
+        # Longer than the deadline of a test.
+        assert main([*words.split(), "--timeout", "600", *bootstrap]) == 2
+        err = capsys.readouterr().err
+        # The first request has the broker make __consumer_offsets, which waits for the store.
+        assert err.startswith(f"kcore: {bootstrap[1]}: no answer: the metadata store ") and by in err

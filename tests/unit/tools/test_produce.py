@@ -1,6 +1,7 @@
 """kcore produce, against brokers of this process."""
 
 import collections
+import contextlib
 import io
 import json
 import signal
@@ -11,8 +12,9 @@ import threading
 import pytest
 
 import kcore
-from kcore.client.topic_leaders import TopicLeaders
+from kcore.client.topic_leaders import TopicGone, TopicLeaders
 from kcore.client.topic_producer import Record, TopicProducer
+from kcore.common.time import SYSTEM_TIME, MockTime
 from kcore.errors import LeaderNotAvailable, NotLeaderOrFollower
 from kcore.record.partitioner import partition_for_key
 from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
@@ -382,21 +384,49 @@ def test_after_the_time_out_the_broker_is_named(broker, kafka, produce, topic):
     )
 
 
-def test_a_topic_that_is_deleted_meanwhile_ends_it(broker, topic):
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_is_deleted_meanwhile_ends_it(broker, topic, is_made_again):
     process = producing(broker, topic)
     try:
         process.stdin.write(b"a\n")
         wait_until(lambda: broker.log(topic).high_watermark == 1)
         broker.delete_topic(topic)
+        if is_made_again:
+            broker.create_topic(topic)
         process.stdin.write(b"b\n")
         assert process.wait(60) == 2
         err = process.stderr.read().decode().splitlines()
     finally:
         process.kill()
         process.communicate()
-    assert err[0] == f"kcore: the topic {topic} was deleted"
+    assert err[0] == f"kcore: the topic {topic} was deleted{' and made again' if is_made_again else ''}"
     assert err[1].startswith("kcore: 1 record acknowledged")
     assert err[2].startswith("kcore: line 2 is the first that is not acknowledged")
+    assert err[3].startswith("kcore: the acknowledged records were written to the topic that was deleted, none to ")
+    assert not is_made_again or records(broker, topic) == []
+
+
+@pytest.mark.parametrize("is_by_id", [True, False])
+def test_nothing_is_written_to_a_topic_that_was_made_again_a_second_after_the_last_look_at_it(
+    broker, topic, monkeypatch, is_by_id
+):
+    if not is_by_id:  # a leader before version 13
+        monkeypatch.setattr("kcore.client.topic_producer._NEWEST", 12)
+    with writing(broker, topic, time=MockTime()) as (producer, time):
+        producer.append(0, Record((0, 1), None, b"a", (), -1))
+        producer.close_batches()
+        wait_until(lambda: producer.poll(10) or not producer.pending_bytes)
+        assert producer.is_by_id is is_by_id
+        broker.delete_topic(topic)
+        broker.create_topic(topic)
+        if not is_by_id:
+            time.sleep(1000)
+        producer.append(0, Record((0, 2), None, b"b", (), -1))
+        producer.close_batches()
+        with pytest.raises(TopicGone, match=f"^the topic {topic} was deleted and made again$"):
+            wait_until(lambda: producer.poll(10) or time.sleep(10))
+        assert producer.first_pending() == (0, 2)
+    assert records(broker, topic) == []
 
 
 class Writing:
@@ -487,19 +517,29 @@ def test_answers_of_a_cluster_that_are_lost_double_no_record():
 
 def test_a_record_that_no_request_can_carry_is_refused_without_one(broker):
     refused = []
+    with writing(broker, "orders", refused) as (producer, _):
+        assert not producer.append(0, Record((0, 1), None, bytes(99 << 20), (), -1))
+        assert producer.pending_bytes == 0 and producer.first_pending() is None
+    assert refused == [((0, 1), "MessageTooLarge")]
+
+
+@contextlib.contextmanager
+def writing(broker, topic, refused=None, time=SYSTEM_TIME):
+    """(A producer, its clock)."""
     arguments = type("Arguments", (), {"bootstrap": broker.bootstrap_servers, "timeout": 30})
+    settings = {"request_timeout_ms": 10_000, "time": time}
     with group_client(arguments) as (client, _):
-        leaders = TopicLeaders(client, "orders", client_id="test", request_timeout_ms=10_000, on_silence=print_silence)
+        leaders = TopicLeaders(client, topic, client_id="test", on_silence=print_silence, **settings)
         try:
-            producer = TopicProducer(
-                leaders,
-                timeout_ms=10_000,
-                request_timeout_ms=10_000,
-                on_acknowledged=lambda *_: None,
-                on_refused=lambda record, error: refused.append((record.tag, type(error).__name__)),
+            yield (
+                TopicProducer(
+                    leaders,
+                    timeout_ms=10_000,
+                    on_acknowledged=lambda *_: None,
+                    on_refused=lambda record, error: refused.append((record.tag, type(error).__name__)),
+                    **settings,
+                ),
+                time,
             )
-            assert not producer.append(0, Record((0, 1), None, bytes(99 << 20), (), -1))
-            assert producer.pending_bytes == 0 and producer.first_pending() is None
         finally:
             leaders.close()
-    assert refused == [((0, 1), "MessageTooLarge")]

@@ -18,6 +18,7 @@ from kcore.server.broker_identity import STORE_FILE_NAME
 from kcore.testing import MockTime
 from kcore.tools import serve_cluster
 from kcore.tools.main import main
+from tests.locked_store import locked_by_a_process
 
 DEADLINE_S = 120
 
@@ -191,6 +192,32 @@ def test_brokers_that_stand_still_are_continued_and_stop_with_the_others(serve):
     assert sorted(re.findall(r"broker (\d) stopped", out)) == ["0", "1", "2"]
 
 
+def test_brokers_whose_store_is_locked_stop_at_the_same_time(serve, tmp_path):
+    process = serve("--brokers", "3", "-o", "zookeeper.session.timeout.ms=600000")
+    lines_until(process, "3 brokers")
+    store = tmp_path / "c" / STORE_FILE_NAME
+    with locked_by_a_process(store) as pid:
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    lock, together, *ends = out.splitlines()
+    assert lock.startswith(f"kcore: the metadata store {store} is locked by process {pid} (")
+    assert together == "kcore: the brokers stop at the same time"
+    assert sum("stopped" in line for line in ends) == 3
+    begun, ended = zip(*(stop_of(tmp_path / "c" / f"broker-{number}.txt") for number in range(3)), strict=True)
+    assert max(begun) < min(ended)
+
+
+def stop_of(log):
+    """When a broker saw that it stops without its store, and when it had stopped."""
+    times = {}
+    for line in log.read_text().splitlines():
+        for text in ("stops without its store", "has stopped"):
+            if line.endswith(text) or f"{text}: " in line:
+                times[text] = line[:23]
+    return times["stops without its store"], times["has stopped"]
+
+
 def children_of(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
@@ -201,7 +228,9 @@ def test_a_broker_that_a_debugger_keeps_still_is_named_and_killed(tmp_path, monk
     monkeypatch.setattr(cluster, "_controller", lambda: None)
     monkeypatch.setattr(serve_cluster, "_LONG_STOP_S", 0)
     reason = "its process 4711 stands still, stopped by a debugger"
-    monkeypatch.setattr(serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: reason))
+    monkeypatch.setattr(
+        serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: reason, data_dirs=())
+    )
     next_event = cluster._next_event
 
     def after_the_kill(timeout_s):
@@ -225,7 +254,9 @@ def test_a_broker_that_stands_still_only_while_it_is_waited_for_is_continued_too
     monkeypatch.setattr(cluster, "_controller", lambda: None)
     monkeypatch.setattr(serve_cluster, "_LONG_STOP_S", 0)
     looks = iter([None, "its process 4711 stands still", None])
-    monkeypatch.setattr(serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: next(looks)))
+    monkeypatch.setattr(
+        serve_cluster, "process", lambda pid: SimpleNamespace(stopped_reason=lambda: next(looks), data_dirs=())
+    )
     next_event = cluster._next_event
 
     def after_the_continuation(timeout_s):

@@ -1,6 +1,8 @@
 """A broker that waits in its start for the store's file, which another program has locked: what the commands say."""
 
+import errno
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -10,6 +12,7 @@ import pytest
 
 import kcore
 from kcore.client import monitor
+from kcore.client.blocking_sender import BlockingSender
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.waiting import wait_until
@@ -49,6 +52,36 @@ def test_a_command_that_has_its_address_says_what_is_locked_and_by_whom(starting
     assert main(["topics", "list", "--bootstrap", f"{address},{other}"]) == 0
     expected = f"kcore: {address} does not answer: no answer within 1.5 s: its process {process.pid} runs, but {locked}"
     assert capsys.readouterr().err.startswith(expected)
+
+
+@pytest.mark.parametrize("words", ["groups list", "groups describe g", "cluster"])
+def test_where_nobody_listens_the_process_is_named_that_waits_in_its_start(starting, words, monkeypatch, capsys):
+    locked, process, address, _, _ = starting
+    # A start may wait before it listens.
+    monkeypatch.setattr(BlockingSender, "_connect", refused)
+    assert main([*words.split(), "--bootstrap", address]) == 2
+    expected = (
+        rf"kcore: {address}: Connection refused \(process {process.pid} \(\S+\), whose command line has the port "
+    )
+    assert re.match(expected, err := capsys.readouterr().err), err
+    assert f"may still be starting; {locked}" in err
+    other = f"127.0.0.1:{free_port()}"
+    assert main([*words.split(), "--bootstrap", other]) == 2
+    assert capsys.readouterr().err == f"kcore: {other}: Connection refused\n"
+
+
+def refused(sender, deadline_ms):
+    raise ConnectionRefusedError(errno.ECONNREFUSED, f"{sender.host}:{sender.port}: Connection refused")
+
+
+@pytest.mark.parametrize("words", ["cluster", "topics list", "topics describe", "groups list", "groups describe g"])
+def test_what_changes_nothing_does_not_wait_for_a_broker_that_waits_for_its_store(starting, words, capsys):
+    locked, process, address, _, _ = starting
+    # Longer than the deadline of a test.
+    assert main([*words.split(), "--bootstrap", address, "--timeout", "600"]) == 2
+    err = capsys.readouterr().err
+    expected = f"kcore: {address}: no answer within 1.5 s: its process {process.pid} runs, but {locked}"
+    assert err.startswith(expected) and len(err.splitlines()) == 1
 
 
 def test_the_cluster_says_it_of_the_broker_that_is_not_alive_yet(starting, capsys):

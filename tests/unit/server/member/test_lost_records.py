@@ -110,7 +110,8 @@ def test_a_log_that_may_be_there_is_not_missed(tmp_path, tree, what):
         (tmp_path / "b").write_text("no directory")
         settings["log.dirs"] += f",{tmp_path / 'b'}"
     else:
-        (tmp_path / "a" / "t-0" / "partition.metadata").mkdir(parents=True)
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "t-0").symlink_to(tmp_path / "a disk that is not mounted")
     with kcore.Broker(store=store, **settings):
         assert store.isrs == [[1, 2, 3]]
 
