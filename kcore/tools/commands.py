@@ -1,10 +1,15 @@
 """How a command of `kcore` is defined: a function with click's options, which gets their values and returns the exit
 status.
 
-    @command()
+    @command(example="kcore verify data")
     @paths_argument()
     @json_option()
+    @click.option("--deep", is_flag=True, help="...")
     def run(args: Arguments) -> int: ...
+
+main.COMMANDS has the function's place and a line about it.  What several commands have is in command_line.py,
+bootstrap.py (which cluster), cluster_names.py (TOPIC) and cluster_command.py; the type of a value is a function that
+raises click.BadParameter.
 """
 
 from __future__ import annotations

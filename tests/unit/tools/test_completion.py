@@ -110,6 +110,7 @@ def test_fish_completes_commands_options_choices_and_paths(tmp_path, capsys):
         ("verify --jo", "--jobs"),
         ("repair --salvage kee", "keep-after"),
         ("spark recom", "recompress"),
+        ("verify ord", "orders-0/"),
     ):
         done = subprocess.run(
             ["fish", "--no-config", "-c", f"source script; complete -C 'kcore {typed}'"],
@@ -190,7 +191,7 @@ def test_without_a_cluster_no_name_and_no_error_is_shown(bootstrap, monkeypatch,
     assert offered(monkeypatch, capsys, "consume or") == []
 
 
-def test_a_cluster_that_never_answers_is_waited_for_for_a_second_only(monkeypatch, capsys):
+def test_a_cluster_that_never_answers_offers_no_name(monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("KCORE_BOOTSTRAP", f"127.0.0.1:{silent.getsockname()[1]}")
         assert offered(monkeypatch, capsys, "consume or") == []
