@@ -44,6 +44,7 @@ MAY_IMPORT = {
         )
     },
     "inspect": {"record", "log"},
+    "frames": {"record", "log", "inspect"},
     # A command may start what it is about: a broker, a mirror.
     "tools": {"client", "record", "log", "inspect", "mirror", "server"},
     "spark": {"record", "log", "bulk", "inspect"},
