@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kcore import errors as errors
+    from kcore.frames.log_plot import plot_log as plot_log
     from kcore.frames.open_topic import open_topic as open_topic
     from kcore.log.open_log import open_log as open_log
     from kcore.log.unified_log import UnifiedLog as UnifiedLog
@@ -44,6 +45,7 @@ _HOME = {
     "crc32c": "kcore.record.crc32c",
     "open_log": "kcore.log.open_log",
     "open_topic": "kcore.frames.open_topic",
+    "plot_log": "kcore.frames.log_plot",
 }
 
 __all__ = ["__version__", "errors", *_HOME]

@@ -21,57 +21,70 @@ class Chunk(NamedTuple):
     max_timestamp: int | None
 
 
-class _Cuts(NamedTuple):
-    """Offsets at which a segment can be cut, ascending, the first one its base offset; position: bytes before each."""
+class _Part(NamedTuple):
+    """A segment, its offsets that end at `end`.
 
-    offsets: np.ndarray
+    cuts: offsets at which it can be cut, ascending, the first one its base offset; positions: bytes before each.
+    timed_offsets, timestamps: the time index: no record up to such an offset is later than its timestamp (ms).
+    is_rolled: it is not the active segment; when a segment is rolled, its latest timestamp becomes the last entry
+    (SEG-12).
+    """
+
+    base_offset: int
+    end: int
+    size: int
+    cuts: np.ndarray
     positions: np.ndarray
+    timed_offsets: np.ndarray
+    timestamps: np.ndarray
+    is_rolled: bool
 
 
-def chunks_of(log: UnifiedLog, end_offset: int, target_bytes: int) -> Iterator[Chunk]:
-    """From the log start to end_offset, of about target_bytes each, cut at entries of the offset indexes."""
-    segments = list(log.segments)
-    bounds = [*(segment.base_offset for segment in segments[1:]), end_offset]
-    cuts, before = [], 0
-    for segment in segments:
-        here = _cuts(segment)
-        cuts.append(_Cuts(here.offsets, here.positions + before))
-        before += segment.size
-    if not cuts:
+def chunks_of(log: UnifiedLog, start: int, end: int, target_bytes: int) -> Iterator[Chunk]:
+    """The offsets from start to end, in chunks of about target_bytes each, cut at entries of the offset indexes."""
+    segments = [segment for segment in log.segments.from_floor(start) if segment.base_offset < end]
+    ends = [*(segment.base_offset for segment in segments[1:]), end]
+    parts = [_part(*pair, is_rolled=pair[0] is not log.segments.active) for pair in zip(segments, ends, strict=True)]
+    before, cuts, positions = 0, [], []
+    for part in parts:
+        cuts.append(part.cuts)
+        positions.append(part.positions + before)
+        before += part.size
+    if not parts or start >= end:
         return
-    offsets = np.concatenate([cut.offsets for cut in cuts])
-    positions = np.concatenate([cut.positions for cut in cuts])
-    wanted = np.searchsorted(positions, np.arange(target_bytes, before, target_bytes))
-    start = log.log_start_offset
-    chosen = {int(offsets[place]) for place in wanted if place < len(offsets)}
-    edges = [start, *sorted(offset for offset in chosen if start < offset < end_offset), end_offset]
-    for first, end in pairwise(edges):
-        if first < end:
-            yield Chunk(first, end, _max_timestamp(segments, bounds, first, end))
+    all_cuts, all_positions = np.concatenate(cuts), np.concatenate(positions)
+    first = max(0, int(np.searchsorted(all_cuts, start, side="right")) - 1)
+    wanted = np.arange(int(all_positions[first]) + target_bytes, before, target_bytes)
+    chosen = np.unique(all_cuts[np.minimum(np.searchsorted(all_positions, wanted), len(all_cuts) - 1)])
+    edges = [start, *chosen[(chosen > start) & (chosen < end)].tolist(), end]
+    for chunk_start, chunk_end in pairwise(edges):
+        yield Chunk(chunk_start, chunk_end, _max_timestamp(parts, chunk_start, chunk_end))
 
 
-def _cuts(segment: LogSegment) -> _Cuts:
-    # An index entry has the last offset of a batch: the next batch begins after it.
-    entries = segment.offset_index.to_numpy()
-    return _Cuts(
+def _part(segment: LogSegment, end: int, *, is_rolled: bool) -> _Part:
+    entries, times = segment.offset_index.to_numpy(), segment.time_index.to_numpy()
+    return _Part(
+        segment.base_offset,
+        end,
+        segment.size,
+        # An index entry has the last offset of a batch: the next batch begins after it.
         np.concatenate(([segment.base_offset], entries["offset"] + 1)),
         np.concatenate(([0], entries["position"].astype(np.int64))),
+        times["offset"],
+        times["timestamp"],
+        is_rolled,
     )
 
 
-def _max_timestamp(segments: list[LogSegment], bounds: list[int], start: int, end: int) -> int | None:
+def _max_timestamp(parts: list[_Part], start: int, end: int) -> int | None:
     latest = -1
-    for place, (segment, bound) in enumerate(zip(segments, bounds, strict=True)):
-        if bound <= start or segment.base_offset >= end:
+    for part in parts:
+        if part.end <= start or part.base_offset >= end:
             continue
-        entries = segment.time_index.to_numpy()
-        # An entry: no record up to this offset is later than this timestamp.
-        covering = int(np.searchsorted(entries["offset"], min(end, bound) - 1))
-        if covering < len(entries):
-            latest = max(latest, int(entries["timestamp"][covering]))
-        elif place < len(segments) - 1 and len(entries):
-            # A segment that is rolled gets its latest timestamp as the last entry (SEG-12).
-            latest = max(latest, int(entries["timestamp"][-1]))
-        else:
-            return None
+        covering = int(np.searchsorted(part.timed_offsets, min(end, part.end) - 1))
+        if covering == len(part.timed_offsets):
+            if not part.is_rolled or covering == 0:
+                return None
+            covering -= 1
+        latest = max(latest, int(part.timestamps[covering]))
     return latest

@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem
 
 from kcore.common.progress import Progress
+from kcore.common.text import bytes_of, counted
 from kcore.frames.chunks import Chunk, chunks_of
 from kcore.inspect.parallel import Work, in_order
 from kcore.log.log_iteration import Isolation, is_committed
@@ -22,6 +23,9 @@ from kcore.record.arrow import COLUMNS, check_columns, schema
 _CHUNK_BYTES = 16 << 20
 #: Larger chunks for a topic that would have more of them than this.
 _MOST_CHUNKS = 4096
+#: If a query is left with no more chunks than this, what it reads of each is cut down to pieces of _FINE_BYTES.
+_MOST_REFINED = 16
+_FINE_BYTES = 128 << 10
 
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 #: Of the dataset that selects chunks; its files are never opened.
@@ -64,6 +68,19 @@ class Topic(ds.Dataset):
 
     def __repr__(self) -> str:
         return f"Topic({self.topic!r}, {len(self.partitions)} partitions, {self.offsets} offsets)"
+
+    def _repr_html_(self) -> str:
+        from kcore.common.html_table import html_table
+
+        rows = [
+            (number, log.log_start_offset, self._ends[number], bytes_of(log.size), len(log.segments), log.directory)
+            for number, log in self.partitions.items()
+        ]
+        return html_table(
+            f"Topic {self.topic}: {self.offsets:,} offsets in {counted(len(rows), 'partition')}",
+            ["partition", "log start", "end", "size", "segments", "directory"],
+            rows,
+        )
 
     @property
     def offsets(self) -> int:
@@ -134,8 +151,18 @@ class Topic(ds.Dataset):
         Arrow leaves out the chunks of which the indexes say that the filter is false for each record.
         """
         condition = _both(self._condition, filter)
-        selected = self._selection.get_fragments(filter=condition)
-        return [self._chunks[int(fragment.path)] for fragment in selected]
+        if condition is None:
+            return self._chunks
+        selected = [self._chunks[place] for place in _places(self._selection, condition)]
+        if len(selected) > _MOST_REFINED:
+            return selected
+        result = []
+        for number, chunk in selected:
+            parts = list(chunks_of(self.partitions[number], chunk.start, chunk.end, _FINE_BYTES))
+            places = _places(self._dataset([(number, part) for part in parts]), condition)
+            if places:
+                result.append((number, Chunk(parts[places[0]].start, parts[places[-1]].end, chunk.max_timestamp)))
+        return result
 
     @cached_property
     def _chunks(self) -> list[tuple[int, Chunk]]:
@@ -144,15 +171,18 @@ class Topic(ds.Dataset):
         return [
             (number, chunk)
             for number, log in self.partitions.items()
-            for chunk in chunks_of(log, self._ends[number], target)
+            for chunk in chunks_of(log, log.log_start_offset, self._ends[number], target)
         ]
 
     @cached_property
     def _selection(self) -> ds.FileSystemDataset:
+        return self._dataset(self._chunks)
+
+    def _dataset(self, chunks: Sequence[tuple[int, Chunk]]) -> ds.FileSystemDataset:
         """A fragment for each chunk, with what is true of all its records; its path is the chunk's place."""
         fragments = [
             _FORMAT.make_fragment(str(place), _FILE_SYSTEM, partition_expression=self._truth(number, chunk))
-            for place, (number, chunk) in enumerate(self._chunks)
+            for place, (number, chunk) in enumerate(chunks)
         ]
         return ds.FileSystemDataset(fragments, schema(COLUMNS), _FORMAT)
 
@@ -185,6 +215,11 @@ class Topic(ds.Dataset):
         )
         for batches in in_order(work, os.cpu_count() or 1, Progress(self.topic, 0, quiet=True)):
             yield from batches
+
+
+def _places(dataset: ds.FileSystemDataset, condition: ds.Expression) -> list[int]:
+    """The places of the chunks that the condition leaves, ascending."""
+    return sorted(int(fragment.path) for fragment in dataset.get_fragments(filter=condition))
 
 
 def _both(one: ds.Expression | None, other: ds.Expression | None) -> ds.Expression | None:

@@ -15,6 +15,7 @@ from libc.string cimport memset
 from kcore.common.file cimport File, Mapping
 from kcore.common.file import is_file, rename, unlink_if_there, write_atomically
 from kcore.common.status cimport KC_OK, raise_status
+from kcore.common.text import bytes_of, date_of
 from kcore.common.time import SYSTEM_TIME
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, NegativeReadSize, ReadOnlyLog
 from kcore.log.abstract_index cimport AbstractIndex
@@ -884,3 +885,23 @@ cdef class LogSegment(SegmentFile):
 
     def __repr__(self):
         return f"LogSegment({self.log_path!r}, {self._size} bytes)"
+
+    def time_span(self):
+        """For people: the timestamp of the first batch, and the latest one of the time index."""
+        first, latest = self.first_batch_timestamp, self.max_timestamp_so_far
+        return tuple("" if time is None or time < 0 else date_of(time) for time in (first, latest))
+
+    def _repr_html_(self):
+        from kcore.common.html_table import html_table
+
+        first, latest = self.time_span()
+        rows = [
+            ("file", self.log_path),
+            ("base offset", self.base_offset),
+            ("size", bytes_of(self.size)),
+            ("first timestamp", first),
+            ("latest timestamp", latest),
+            ("entries of the offset index", len(self.offset_index)),
+            ("entries of the time index", len(self.time_index)),
+        ]
+        return html_table("LogSegment", ["", ""], rows)

@@ -20,7 +20,7 @@ from kcore.common.file import sync_path
 from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
-from kcore.common.text import plain_error
+from kcore.common.text import bytes_of, counted, plain_error
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -963,6 +963,22 @@ class UnifiedLog(LogHotPath):
             f"UnifiedLog({self._source}, [{self.log_start_offset}, {self.log_end_offset}), high watermark "
             f"{self.high_watermark}, {len(self.segments)} segments, mode {self.mode!r})"
         )
+
+    def _repr_html_(self) -> str:
+        from kcore.common.html_table import MOST_ROWS, html_table
+
+        segments = list(self.segments)
+        ends = [*(segment.base_offset for segment in segments[1:]), self.log_end_offset]
+        rows = [
+            (segment.base_offset, end - 1, bytes_of(segment.size), *segment.time_span())
+            for segment, end in zip(segments[:MOST_ROWS], ends, strict=False)
+        ]
+        title = (
+            f"{self.topic_partition}: offsets {self.log_start_offset:,} to {self.log_end_offset:,}, high watermark "
+            f"{self.high_watermark:,}, {bytes_of(self.size)} in {counted(len(segments), 'segment')}"
+        )
+        columns = ["first offset", "last offset", "size", "first timestamp", "latest timestamp"]
+        return html_table(title, columns, rows, count=len(segments))
 
     # -- state checks -------------------------------------------------------------------------------------------------
 

@@ -480,3 +480,31 @@ cdef class RecordBatch:
             f"count={self.row.count}, position={self.row.position}, size={self.row.size}, "
             f"compression={self.compression!r})"
         )
+
+    def _repr_html_(self):
+        from itertools import islice
+
+        from kcore.common.html_table import MOST_ROWS, html_table
+        from kcore.common.text import bytes_of, bytes_text, date_of
+
+        kind = "control batch" if self.is_control else "transactional batch" if self.is_transactional else "batch"
+        title = (
+            f"{kind}: offsets {self.base_offset:,} to {self.last_offset:,}, {bytes_of(self.size)}, "
+            f"compression {self.compression}, leader epoch {self.leader_epoch}"
+        )
+        if self.has_producer_id:
+            title += f", producer {self.producer_id} epoch {self.producer_epoch} sequence {self.base_sequence}"
+        if not self.is_valid():
+            return html_table(f"{title}: the CRC does not match, its records cannot be read", [], [])
+        rows = [
+            (
+                record.offset,
+                date_of(record.timestamp) if record.timestamp >= 0 else "",
+                bytes_text(record.key),
+                bytes_text(record.value),
+                ", ".join(f"{key}={bytes_text(value)}" for key, value in record.headers),
+            )
+            for record in islice(self.records(), MOST_ROWS)
+        ]
+        count = max(self.row.count, len(rows))  # a wrapper message does not say it
+        return html_table(title, ["offset", "timestamp", "key", "value", "headers"], rows, count=count)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from kcore.common.metrics import MetricName
+from kcore.common.text import bytes_of
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
@@ -513,6 +514,27 @@ class Broker:
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "new" if self._running is None else self.bootstrap_servers
         return f"Broker({self.data_dir}, {state})"
+
+    def _repr_html_(self) -> str:
+        from kcore.common.html_table import html_table
+
+        running = self._running
+        if running is None or self._stopped:
+            return html_table(repr(self), [], [])
+        logs: dict[str, list[UnifiedLog]] = {}
+        for log in running.base.logs.all_logs():
+            logs.setdefault(log.topic_partition.topic, []).append(log)
+        rows = [
+            (
+                topic,
+                len(of_topic),
+                sum(log.log_end_offset - log.log_start_offset for log in of_topic),
+                bytes_of(sum(log.size for log in of_topic)),
+            )
+            for topic, of_topic in sorted(logs.items())
+        ]
+        title = f"Broker {self.broker_id} on {self.bootstrap_servers}, data in {self.data_dir}"
+        return html_table(title, ["topic", "partitions here", "offsets", "size"], rows)
 
     def _check_new(self) -> None:
         if self._pid is not None:

@@ -527,6 +527,30 @@ class Cluster:
     def __repr__(self) -> str:
         return f"Cluster({self._count} brokers, running {sorted(self.brokers)}, {self._data_dir})"
 
+    def _repr_html_(self) -> str:
+        from kcore.common.html_table import html_table
+
+        running = self.brokers
+        led = dict.fromkeys(running, 0)
+        held = dict.fromkeys(running, 0)
+        behind = dict.fromkeys(running, 0)
+        for info in next(iter(running.values())).metadata_cache.topics() if running else ():
+            for partition in info.partitions.values():
+                for number in partition.replicas:
+                    if number in held:
+                        held[number] += 1
+                        behind[number] += number not in partition.isr
+                if partition.leader in led:
+                    led[partition.leader] += 1
+        rows = [
+            (number, running[number].bootstrap_servers, held[number], led[number], behind[number])
+            if number in running
+            else (number, "does not run", None, None, None)
+            for number in range(self._count)
+        ]
+        title = f"Cluster of {self._count} brokers, data in {self._data_dir}"
+        return html_table(title, ["broker", "address", "replicas", "leads", "not in sync"], rows)
+
     # -- helpers ----------------------------------------------------------------------------------------
 
     def _if_running(self, broker_id: int) -> int | None:

@@ -19,6 +19,7 @@ SPARK = "kcore.spark needs {}: pip install 'kcore[spark]'"
 #: The module that is missing, what is run, and the message.
 IN_PYTHON = [
     ("pyarrow", "kcore.open_log({partition!r}).to_arrow()", "Arrow data needs pyarrow: pip install 'kcore[arrow]'"),
+    ("pyarrow", "kcore.open_topic('.', 't')", "open_topic() needs pyarrow: pip install 'kcore[arrow]'"),
     ("numba", "import kcore.kernels", "kcore.kernels needs numba: pip install 'kcore[kernels]'"),
     (
         "pyarrow",
