@@ -53,7 +53,7 @@ class Admin:
 @pytest.fixture(autouse=True)
 def admin(monkeypatch):
     admin = Admin()
-    monkeypatch.setattr(cluster, "admin_client", lambda args: admin)
+    monkeypatch.setattr(cluster, "admin_client", lambda args, **options: admin)
     return admin
 
 
