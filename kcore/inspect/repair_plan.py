@@ -266,7 +266,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     """compacted: gaps between offsets are no damage.  Raises OSError."""
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
-    segments = scan_all(partition, jobs, progress, records=True)
+    segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
     for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
         segments[n] = with_right_offsets(partition, base, segment)
