@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.inspect.batch_checks import check_offsets
-from kcore.inspect.partition_checks import PartitionFiles, Problem, check_end, end_of_segment, once_reached
+from kcore.inspect.partition_checks import (
+    PartitionFiles,
+    Problem,
+    check_end,
+    end_of_segment,
+    longest_ascending,
+    once_reached,
+)
 from kcore.inspect.segment_scan import ScannedSegment
 
 if TYPE_CHECKING:
@@ -63,15 +70,20 @@ class Kept:
 def losses_of(partition: PartitionFiles, kept: list[Kept], problems: Sequence[Problem]) -> Iterator[Loss]:
     """The stretches that are removed from the segments, and the end of the log that is in no file."""
     end_offset = kept[0].base if kept else 0
+    lost_end = 0
     for n, part in enumerate(kept):
         end_offset = max(end_offset, part.base)
         end = kept[n + 1].base if n + 1 < len(kept) else end_of_segment(partition, part.base)
-        yield from _losses_in(problems, part, end_offset, end, is_last=n + 1 == len(kept))
+        for loss in _losses_in(problems, part, end_offset, end, is_last=n + 1 == len(kept)):
+            lost_end = max(lost_end, -1 if loss.last_offset is None else loss.last_offset + 1)
+            yield loss
         if part.after.end_offset is not None:
             end_offset = max(end_offset, part.after.end_offset)
     for missing in missing_end(partition, kept):
-        first, last = missing.offset or 0, missing.last_offset or 0
-        yield Loss(missing.path, kept[-1].segment.size, 0, first, last, 0, 0, 0, last - first + 1, missing.text)
+        # The last offsets may be those of a batch that goes.
+        first, last = max(missing.offset or 0, lost_end), missing.last_offset or 0
+        if first <= last:
+            yield Loss(missing.path, kept[-1].segment.size, 0, first, last, 0, 0, 0, last - first + 1, missing.text)
 
 
 def _losses_in(
@@ -88,12 +100,16 @@ def _losses_in(
         before = after[after["position"] < start]
         first = max(int(before["last_offset"][-1]) + 1, end_offset) if len(before) else end_offset
         readable = rows[(rows["position"] >= start) & (rows["position"] < end)]
+        held = int((readable["last_offset"] - readable["base_offset"] + 1).sum(dtype="i8"))
         next_offset = int(following["base_offset"][0]) if len(following) else end_limit
         last = None if next_offset is None else next_offset - 1
+        if last is not None and last < first and (len(following) or not is_last):
+            last = None  # the batches around leave no offset free, so some offset beside it is wrong
         if is_last and not len(following):
-            highest = max([first - 1, *readable["last_offset"].tolist()])
+            fitting = longest_ascending(readable["base_offset"], readable["last_offset"])
+            highest = max([first - 1, *readable["last_offset"][fitting].tolist()])
             if len(readable) and readable["position"][-1] + readable["size"][-1] == end:
-                last = max(highest, first)
+                last = max(highest, first - 1 + held)
             elif last is not None and last <= highest:
                 last = None
         reasons = [p for p in problems if p.path == part.segment.path and p.position is not None]
@@ -102,8 +118,9 @@ def _losses_in(
         if not unreadable_size:
             unreadable_offsets = 0
         elif last is not None:
-            held = int((readable["last_offset"] - readable["base_offset"] + 1).sum(dtype="i8"))
-            unreadable_offsets = max(last - first + 1 - held, 0)
+            free = last - first + 1 - held
+            # After the end of the log unreadable bytes hold nothing; beside batches they do, so some offset is wrong.
+            unreadable_offsets = free if free > 0 else None if len(readable) else 0
         said = next((p.text for p in reasons if p.position is not None and start <= p.position < end), None)
         yield Loss(
             part.segment.path,
@@ -127,21 +144,33 @@ def missing_end(partition: PartitionFiles, kept: list[Kept]) -> Iterator[Problem
     rows = segment.batches
     if segment.size != (int(rows["position"][-1] + rows["size"][-1]) if len(rows) else 0):
         return
-    end_offset = max([base, *(rows["last_offset"][-1:] + 1).tolist()])
+    end_offset = max([base, *(rows["last_offset"][-1:] + 1).tolist(), kept[-1].after.end_offset or 0])
     if end_offset < (limit := once_reached(partition)):
         problems = check_end(partition, segment.path, end_offset)
         yield next(p for p in problems if f"says {limit}" in p.text)._replace(last_offset=limit - 1)
 
 
-def first_doubtful_offsets(partition: PartitionFiles, kept: list[Kept]) -> Iterator[int]:
-    """Of each segment in which batches contradict each other: the first offset whose batch may be another one.
+def first_doubtful_offsets(partition: PartitionFiles, kept: list[Kept], gaps: Sequence[Problem]) -> Iterator[int]:
+    """Of each segment that loses batches: offsets whose batch may be another one than that which stays or goes.
 
-    Those that stay are more than those that go, and still may be the wrong ones; but not while they go on without a gap
-    from the segment's name."""
+    gaps: those that nothing explains.  The batch before such a gap, or after it, may have had other offsets."""
+    for part in kept:
+        if part.changed and not part.removed:
+            yield from _contradicted(partition, part)
+            yield from (gap.offset for gap in gaps if gap.path == part.segment.path and gap.offset is not None)
+
+
+def _contradicted(partition: PartitionFiles, part: Kept) -> Iterator[int]:
+    """Where batches contradict each other, those that stay are more than those that go, and still may be the wrong
+    ones; but not while they go on without a gap from the segment's name.  Of a bad batch the header may be right."""
     import numpy as np
 
-    for part in kept:
-        if part.changed and not part.removed and check_offsets(partition, part.base, part.segment):
-            rows = part.after.batches
-            right = np.concatenate([[part.base], rows["last_offset"] + 1])
-            yield int(right[np.flatnonzero(np.append(rows["base_offset"], -1) != right)[0]])
+    rows = part.after.batches
+    if check_offsets(partition, part.base, part.segment):
+        right = np.concatenate([[part.base], rows["last_offset"] + 1])
+        yield int(right[np.flatnonzero(np.append(rows["base_offset"], -1) != right)[0]])
+    for damage in part.segment.damages:
+        if damage.offset is not None and damage.last_offset is not None and damage.offset >= part.base:
+            before = rows["last_offset"][rows["position"] < damage.position]
+            if len(before) and before[-1] >= damage.offset:
+                yield damage.offset

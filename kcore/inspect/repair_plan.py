@@ -255,7 +255,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
-    _plan_mark(plan, partition, kept)
+    _plan_mark(plan, partition, kept, gaps)
     for path in log_files.known_files(directory, marked=True):
         # A .log.swap may be the only copy of the segments that it replaces, so its damage is only reported.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -496,14 +496,10 @@ def _are_batches_right(partition: PartitionFiles, segments: list[ScannedSegment]
     return bool(partition.epochs) and epochs_ascend(segments) and not is_truth_about_epochs(partition, segments)
 
 
-def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:
+def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[Kept], gaps: list[Problem]) -> None:
     """First of the actions: it is on the disk before anything is cut."""
-    losses: list[tuple[int, int | None]] = []
-    for loss in plan.losses:
-        # Where records go and the batches around them leave no offset free, some offset beside them is wrong.
-        none_is_free = loss.last_offset is not None and loss.last_offset < loss.first_offset
-        losses.append((loss.first_offset, None if none_is_free and loss.records else loss.last_offset))
-    losses += ((offset, None) for offset in first_doubtful_offsets(partition, kept))
+    losses = [(loss.first_offset, loss.last_offset) for loss in plan.losses]
+    losses += ((offset, None) for offset in first_doubtful_offsets(partition, kept, gaps))
     first_offset = lost_mark.first_lost_offset(plan.directory, losses, partition.log_start_offset)
     if first_offset is not None:
         path = os.path.join(plan.directory, LOST_RECORDS_FILE)
