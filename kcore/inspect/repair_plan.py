@@ -28,6 +28,7 @@ from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
     as_far_as_readable,
+    beyond_recovery_point,
     check_end,
     check_index,
     check_small_file,
@@ -35,7 +36,6 @@ from kcore.inspect.partition_checks import (
     epochs_of,
     lone_log_problems,
     longest_ascending,
-    once_reached,
     unreadable,
 )
 from kcore.inspect.producer_checks import (
@@ -237,7 +237,8 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.beyond_repair.append(Problem(directory, text))
         plan.problems.append(plan.beyond_repair[-1])
         return plan
-    if (beyond := _beyond_recovery_point(partition, kept)) is not None:
+    last = kept[-1] if kept and not kept[-1].removed else None
+    if last is not None and (beyond := beyond_recovery_point(partition, last.base, last.after)) is not None:
         plan.beyond_repair.append(beyond)
         plan.problems.append(beyond)
         return plan
@@ -373,31 +374,6 @@ def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[Kept], salvage:
             reason = "; ".join(texts[:_SHOWN_CORRECTIONS]) + more
             action = Action("correct", path, reason, size, part.ranges, corrections=part.after.corrections)
             plan.actions.append(action)
-
-
-def _beyond_recovery_point(partition: PartitionFiles, kept: list[Kept]) -> Problem | None:
-    """Batches that would stay, after a gap and beyond the recovery point of a clean stop: the log cannot have had them
-    there.  Without a gap before them they are right, and the checkpoint is wrong; so too if the high watermark is
-    beyond it."""
-    import numpy as np
-
-    last = next((part for part in reversed(kept) if not part.removed), None)
-    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
-    if last is None or last is not kept[-1] or point is None or not partition.clean or once_reached(partition) > point:
-        return None
-    rows = last.after.batches
-    beyond = np.flatnonzero(rows["last_offset"] >= point)
-    if not len(beyond):
-        return None
-    n = int(beyond[0])
-    first = int(rows["last_offset"][n - 1]) + 1 if n else last.base
-    if not first <= point or int(rows["base_offset"][n]) <= first:
-        return None
-    text = (
-        f"the log ends at offset {int(rows['last_offset'][-1]) + 1}, {RECOVERY_POINT_CHECKPOINT} says {point}: from "
-        f"offset {first} on the offsets of the batches are not certain, so no file of this partition changes"
-    )
-    return Problem(last.segment.path, text, first, int(rows["position"][n]))
 
 
 def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:

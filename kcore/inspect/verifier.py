@@ -27,6 +27,7 @@ from kcore.inspect.partition_checks import (
     IndexContents,
     PartitionFiles,
     Problem,
+    beyond_recovery_point,
     check_end,
     check_index,
     check_small_file,
@@ -36,7 +37,7 @@ from kcore.inspect.partition_checks import (
 )
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
-from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT
+from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -304,8 +305,13 @@ def _judge_log(
     if partition.next_base(base) is not None:
         return
     end = base if sound.end_offset is None else sound.end_offset
+    beyond = beyond_recovery_point(partition, base, sound)
+    if beyond is not None:
+        # Says more than check_end() about the same.
+        result.problems.append(beyond)
     if not sound.incomplete:
-        result.problems += check_end(partition, segment.path, end)
+        problems = check_end(partition, segment.path, end)
+        result.problems += (p for p in problems if beyond is None or RECOVERY_POINT_CHECKPOINT not in p.text)
     elif segment.tail is not None and not partition.clean:
         problems = check_end(partition, segment.path, end)
         result.problems += (problem for problem in problems if REPLICATION_OFFSET_CHECKPOINT in problem.text)
