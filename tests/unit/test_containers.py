@@ -1,0 +1,96 @@
+"""containers/: the variables of the image and of the compose file start a broker, the health check knows whether it is
+ready, systemd can read the unit, and the example of a workflow is one."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from kcore.server.config.kafka_config import KafkaConfig
+from kcore.tools.serve_settings import settings_of_environment
+from tests.pages import ROOT
+
+yaml = pytest.importorskip("yaml")
+
+CONTAINERFILE = (ROOT / "containers" / "Containerfile").read_text().replace("\\\n", " ")
+COMPOSE = yaml.safe_load((ROOT / "containers" / "compose.yaml").read_text())
+
+
+def instruction(name):
+    """The last one of the Containerfile with this name."""
+    return re.findall(rf"^{name} (.*)$", CONTAINERFILE, re.M)[-1]
+
+
+def variables_of_the_image():
+    return dict(word.split("=", 1) for word in instruction("ENV").split())
+
+
+VARIABLES = {
+    "image": variables_of_the_image(),
+    "compose": variables_of_the_image() | COMPOSE["services"]["kcore"]["environment"],
+}
+
+
+def health_check(port):
+    found = re.search(r"CMD (\[.*\])", instruction("HEALTHCHECK"))[1]
+    command = [word.replace(":8080/", f":{port}/") for word in json.loads(found)]
+    return subprocess.run([sys.executable, *command[1:]], capture_output=True, timeout=60, check=False).returncode
+
+
+@pytest.mark.parametrize("place", VARIABLES)
+def test_the_variables_are_settings(place):
+    config = KafkaConfig(settings_of_environment(VARIABLES[place]))
+    assert config.data_dirs == ["/var/lib/kcore/data"]
+    assert {listener.port for listener in config.listeners} == ({9092} if place == "image" else {9092, 29092})
+
+
+@pytest.mark.parametrize("place", VARIABLES)
+def test_a_broker_with_these_variables_serves_and_is_ready(place, tmp_path):
+    free_ports = {name: re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", value) for name, value in VARIABLES[place].items()}
+    entry_point = json.loads(instruction("ENTRYPOINT"))
+    assert entry_point[0] == "kcore"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kcore", *entry_point[1:]],
+        env={**os.environ, **free_ports, "KAFKA_LOG_DIRS": str(tmp_path / "data")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline().startswith(f"kcore: serving {tmp_path}/data on ")
+        port = re.search(r":(\d+)/metrics", process.stdout.readline())[1]
+        assert health_check(port) == 0
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert health_check(port) != 0
+
+
+def test_the_compose_file_builds_this_clone():
+    build = COMPOSE["services"]["kcore"]["build"]
+    assert (ROOT / "containers" / build["context"]).resolve() == ROOT
+    assert (ROOT / build["dockerfile"]).exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze, which systemd brings")
+def test_systemd_can_read_the_unit(tmp_path):
+    unit = (ROOT / "containers" / "kcore.service").read_text()
+    assert "/opt/kcore/bin/kcore " in unit
+    # systemd looks whether the program is there.
+    (tmp_path / "kcore.service").write_text(unit.replace("/opt/kcore/bin/kcore ", f"{sys.executable} -m kcore "))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", tmp_path / "kcore.service"], capture_output=True, text=True, check=False
+    )
+    assert "kcore.service:" not in done.stderr, done.stderr
+
+
+def test_the_workflow_of_the_page_is_yaml_and_has_the_commands_that_there_are():
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "containers.md").read_text(), re.S)
+    steps = yaml.safe_load(text)["jobs"]["test"]["steps"]
+    assert any("kcore serve" in step.get("run", "") for step in steps)
