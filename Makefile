@@ -21,7 +21,7 @@ export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_COMPILE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-threads lint bench bench-peers interop wheel sanitize clean built dev
+.PHONY: help run test test-threads lint docs bench bench-peers interop wheel sanitize clean wheels built dev
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ lint: dev  ## ruff and mypy
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+docs: dev  ## the pages as a site that needs no network: build/site/docs/site/index.html
+	$(PY) -m sphinx -q -W --keep-going -b html -c docs/site . build/site
 
 bench: dev  ## the table of docs/performance.md, for this machine
 	mkdir -p build
@@ -65,8 +68,11 @@ sanitize: dev  ## fuzzing and tests under AddressSanitizer and UndefinedBehavior
 wheel: $(VENV)/.base  ## sdist and wheel in dist/, the wheel tried in an environment of its own
 	PYTHON=$(PY) bash ci/build_wheels.sh
 
+wheels:  ## a wheel for every CPython here, built twice, audited and tried, and an SBOM, in wheelhouse/ (WHEELS=cpython-313)
+	bash ci/build_all_wheels.sh $(WHEELS)
+
 clean:  ## remove what make has made, .venv too
-	rm -rf build dist $(VENV) *.egg-info
+	rm -rf build dist wheelhouse $(VENV) *.egg-info
 	find kcore -name '*.so' -delete
 	find kcore -name '*.pyx' | sed 's/pyx$$/c/' | xargs rm -f
 
