@@ -18,6 +18,9 @@ include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md
 exclude_patterns = ["docs/notebooks"]
 root_doc = "docs/site/index"
 
+#: `name` in a docstring is code.
+default_role = "code"
+
 html_theme = "furo"
 html_title = "kcore"
 html_show_sourcelink = False
