@@ -35,11 +35,12 @@ while read -r tag python; do
     PATH="$work/$tag/bin:$PATH" "$work/$tag/bin/python" -m auditwheel repair -w "$work/$tag-repaired" "$work/$tag-first"/dist/*.whl
     WHEEL=$(ls "$work/$tag-repaired"/*.whl) PYTHON="$work/$tag/bin/python" bash ci/try_wheel.sh
     cp "$work/$tag-repaired"/*.whl wheelhouse
+    last=$work/$tag/bin/python
 done < <(interpreters)
 
-python3 -m venv "$work/plain"
+"$last" -m venv "$work/plain"
 "$work/plain/bin/python" -m pip install -q --only-binary :all: --find-links wheelhouse kcore
-python3 -m venv "$work/sbom"
+"$last" -m venv "$work/sbom"
 "$work/sbom/bin/python" -m pip install -q "cyclonedx-bom>=5"
 "$work/sbom/bin/cyclonedx-py" environment --of JSON -o wheelhouse/kcore.cdx.json "$work/plain/bin/python"
 ls -l wheelhouse
