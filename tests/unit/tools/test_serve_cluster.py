@@ -318,6 +318,7 @@ def arguments_of(tmp_path, *, config=None, overrides=()):
         host=None,
         port=9092,
         monitoring=None,
+        http=None,
     )
 
 

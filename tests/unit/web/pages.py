@@ -1,0 +1,23 @@
+"""A client of the page's application, without a server between."""
+
+from contextlib import contextmanager
+
+from starlette.testclient import TestClient
+
+from kcore.web.app import make_app
+from kcore.web.site import Settings, Site
+
+TOKEN = "a token"
+
+
+def address_of(broker):
+    host, _, port = broker.bootstrap_servers.partition(",")[0].rpartition(":")
+    return host, int(port)
+
+
+@contextmanager
+def opened(bootstrap=(), directories=(), *, base_url="http://127.0.0.1", **settings):
+    """(client, site) while the block runs."""
+    site = Site(Settings(bootstrap=bootstrap, directories=[str(d) for d in directories], **settings), TOKEN)
+    with TestClient(make_app(site), base_url=base_url) as client:
+        yield client, site
