@@ -17,12 +17,15 @@ from starlette.staticfiles import StaticFiles
 
 from kcore.common.text import plain_error
 from kcore.errors import GroupIdNotFound, InvalidTopicException, KafkaError, UnknownTopicOrPartition
-from kcore.web import cluster_pages
+from kcore.web import change_pages, cluster_pages, directory_pages, record_pages
 from kcore.web.guard import Guard, Hosts
-from kcore.web.site import BadInput, NotThere, Site, site_of
+from kcore.web.jobs import TooManyJobs
+from kcore.web.site import BadInput, Forbidden, NotThere, Site, site_of
 
 _STATUS: dict[type[Exception], tuple[int, str]] = {
     BadInput: (HTTPStatus.BAD_REQUEST, "This request cannot be answered"),
+    Forbidden: (HTTPStatus.FORBIDDEN, "This page may not do that"),
+    TooManyJobs: (HTTPStatus.SERVICE_UNAVAILABLE, "Too much is going on"),
     NotThere: (HTTPStatus.NOT_FOUND, "Not found"),
     UnknownTopicOrPartition: (HTTPStatus.NOT_FOUND, "Not found"),
     InvalidTopicException: (HTTPStatus.NOT_FOUND, "Not found"),
@@ -43,10 +46,12 @@ def make_app(site: Site) -> Starlette:
         finally:
             await run_in_threadpool(site.close)
 
+    parts = (cluster_pages, change_pages, directory_pages, record_pages)
     app = Starlette(
         routes=[
             Mount("/static", StaticFiles(packages=[("kcore.web", "static")]), name="static"),
-            *(Route(path, endpoint) for path, endpoint in cluster_pages.PAGES.items()),
+            *(Route(path, page) for part in parts for path, page in part.PAGES.items()),
+            *(Route(path, page, methods=["POST"]) for part in parts[1:] for path, page in part.FORMS_TAKEN.items()),
         ],
         middleware=[Middleware(Guard, hosts=Hosts(site.settings.listening, site.settings.names))],
         exception_handlers=dict.fromkeys((*_STATUS, HTTPException), _error_page),

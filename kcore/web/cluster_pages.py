@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from kcore.client.admin_client import PartitionDescription
 from kcore.client.group_client import GroupClient, ListedGroup
@@ -27,6 +27,8 @@ _FIRST_WAIT_S = 0.15
 
 
 def brokers(site: Site, request: Request) -> Response:
+    if site.cluster is None and site.settings.directories:
+        return RedirectResponse("/directories")
     reader, sampler = site.reader(), site.watcher()
     cluster = reader.brokers()
     nodes = list(cluster.brokers.values())

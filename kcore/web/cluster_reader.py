@@ -69,6 +69,12 @@ class ClusterReader:
             return question(client)
 
     @contextmanager
+    def own_client(self) -> Iterator[GroupClient]:
+        """For what takes long, or must not be asked twice."""
+        with GroupClient(self.bootstrap, client_id=CLIENT_ID, timeout_ms=self.timeout_ms, time=self._time) as client:
+            yield client
+
+    @contextmanager
     def _client(self, *, is_new: bool) -> Iterator[tuple[GroupClient, bool]]:
         """A client, and whether it was used before."""
         with self._lock:

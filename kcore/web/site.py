@@ -19,6 +19,7 @@ from kcore.common.text import counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.web import shown
 from kcore.web.cluster_reader import TIMEOUT_MS, ClusterReader
+from kcore.web.jobs import Jobs
 from kcore.web.listing import url
 from kcore.web.sampler import Sampler
 
@@ -27,6 +28,10 @@ _MOST_FORM_BYTES = 1 << 16
 
 class BadInput(Exception):
     """A parameter of a request is wrong: the page says so."""
+
+
+class Forbidden(Exception):
+    """The page may not do this."""
 
 
 class NotThere(Exception):
@@ -58,6 +63,7 @@ class Site:
         if settings.bootstrap:
             self.cluster = ClusterReader(settings.bootstrap, timeout_ms=settings.timeout_ms, time=time)
             self.sampler = Sampler(self.cluster, time=time)
+        self.jobs = Jobs(time)
         self._templates = _templates(self)
 
     def start(self) -> None:
@@ -65,6 +71,7 @@ class Site:
             self.sampler.start()
 
     def close(self) -> None:
+        self.jobs.close()
         if self.sampler is not None:
             self.sampler.shutdown()
         if self.cluster is not None:
@@ -85,7 +92,8 @@ class Site:
     def sections(self) -> list[tuple[str, str]]:
         """Address and name of the pages that each page links to."""
         of_cluster = [("/", "Brokers"), ("/topics", "Topics"), ("/groups", "Groups")] if self.cluster else []
-        return of_cluster
+        of_disk = [("/directories", "Directories")] if self.settings.directories else []
+        return [*of_cluster, *of_disk, ("/search", "Search")]
 
     def page(self, request: Request, template: str, title: str, *, status: int = 200, **values: Any) -> Response:
         """title: what the page shows, in plain words."""

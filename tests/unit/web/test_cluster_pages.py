@@ -8,7 +8,7 @@ import pytest
 import kcore
 from tests.cluster_sessions import LONG_MS
 from tests.unit.tools.test_groups import commit, coordinator, member
-from tests.unit.web.pages import address_of, opened
+from tests.unit.web.pages import address_of, cells, opened, words
 from tests.waiting import wait_until
 
 #: As a group id may be: markup, a mark that turns the direction of text, a control character.
@@ -40,21 +40,6 @@ def page(cluster):
             return answer.text
 
         yield page
-
-
-def plain(markup):
-    """What a reader sees of it."""
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", markup)).replace("\u202f", "").split())
-
-
-def words(text):
-    return plain(text[text.index("<main") :])
-
-
-def cells(text):
-    """The texts of each row of the tables."""
-    rows = re.findall(r"<tr>(.*?)</tr>", text, re.S)
-    return [row for row in ([plain(cell) for cell in re.findall(r"<td.*?</td>", row, re.S)] for row in rows) if row]
 
 
 def test_the_first_page_has_the_brokers_and_what_is_wrong(cluster, page):
