@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kcore.client.admin_client import ClusterDescription, TopicDescription
+from kcore.common.text import date_of
 from kcore.common.topic_partition import TopicPartition
 
 
@@ -53,6 +54,16 @@ def catalog_of(cluster: ClusterDescription, now_ms: int, before: Catalog | None)
                 for replica in set(partition.replicas) - set(partition.isr):
                     out_since[tp, replica] = known.get((tp, replica), now_ms)
     return Catalog(now_ms, {topic.name: _summary(topic) for topic in cluster.topics.values()}, out_since)
+
+
+def since_text(out: tuple[TopicPartition, int], catalog: Catalog | None, first_look_ms: int | None) -> str:
+    """Since when a replica is behind, where nobody says why.  out: it is out of the ISR now.  first_look_ms: when the
+    first catalog was made; a replica that was out then may have been for long."""
+    if catalog is None:
+        return "behind"
+    since_ms = catalog.out_since.get(out, catalog.at_ms)  # at the last look it was not out yet
+    was_out = since_ms == first_look_ms and out in catalog.out_since
+    return f"behind since {date_of(since_ms)}{' at least, when this page first looked' if was_out else ''}"
 
 
 def _summary(topic: TopicDescription) -> TopicSummary:

@@ -13,8 +13,7 @@ from kcore.client.group_client import GroupClient, ListedGroup
 from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import UnknownTopicOrPartition
-from kcore.web.catalog import TopicSummary
-from kcore.web.cluster_reader import since_text
+from kcore.web.catalog import TopicSummary, since_text
 from kcore.web.listing import rows_of, wanted_of
 from kcore.web.sampler import Point, Sampler
 from kcore.web.site import Site, shows, text_parameter
@@ -23,7 +22,7 @@ TOPICS_PER_PAGE = 50
 PARTITIONS_PER_PAGE = 50
 GROUPS_PER_PAGE = 25
 #: Of the topics page: so long it waits for the first list, which is read while the server starts.
-_FIRST_WAIT_S = 0.15
+_FIRST_WAIT_S = 0.1
 
 
 def brokers(site: Site, request: Request) -> Response:
@@ -122,9 +121,7 @@ def _why_out(site: Site, cluster: Any, tp: TopicPartition, described: PartitionD
     if not out:
         return {}
     sampler = site.watcher()
-    catalog = sampler.catalog
-    known = {} if catalog is None else catalog.out_since
-    since = {replica: since_text(known.get((tp, replica)), sampler.started_ms) for replica in out}
+    since = {replica: since_text((tp, replica), sampler.catalog, sampler.first_look_ms) for replica in out}
     return since | site.reader().why_out(cluster, tp, described)
 
 

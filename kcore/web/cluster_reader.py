@@ -11,7 +11,7 @@ from kcore.client.admin_client import Address, ClusterDescription, Node, Partiti
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient, LogEnd
 from kcore.client.monitor import MonitorError, ask_broker
 from kcore.client.monitored_directory import directory_of_address
-from kcore.common.text import date_of, plain_error
+from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
@@ -117,7 +117,7 @@ class ClusterReader:
         """By broker id, why a replica is not in the ISR, as far as it is known: of a broker that is not alive, and what
         the leader says if it is a kcore broker of this machine."""
         out = [replica for replica in described.replicas if replica not in described.isr]
-        reasons = {replica: "its broker is not alive" for replica in out if replica not in cluster.brokers}
+        reasons = {replica: "not alive" for replica in out if replica not in cluster.brokers}
         if len(reasons) < len(out) and described.leader in cluster.brokers:
             explained = self._explained(cluster.brokers[described.leader], tp)
             reasons |= {replica: text for replica, text in explained.items() if replica in set(out) - reasons.keys()}
@@ -167,10 +167,3 @@ def group_lags(client: GroupClient, group_ids: Sequence[str]) -> dict[str, Group
         known = [end.offset - at for at, end in by_partition.values() if end.offset is not None]
         lags[group_id] = GroupLag(sum(known) if known else None, by_partition)
     return lags
-
-
-def since_text(since_ms: int | None, started_ms: int) -> str:
-    """Of a replica that is behind, where nobody says why: since when this page has seen it out."""
-    if since_ms is None or since_ms <= started_ms:
-        return f"behind since {date_of(started_ms)} at least, when this page first looked"
-    return f"behind since {date_of(since_ms)}"

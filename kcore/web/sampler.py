@@ -90,7 +90,8 @@ class Sampler(ShutdownableThread):
         self._reader = reader
         self._time = time
         self._interval_ms = interval_ms
-        self.started_ms = time.milliseconds()
+        #: When the first catalog was made.
+        self.first_look_ms: int | None = None
         self.catalog: Catalog | None = None
         #: Why the cluster could not be asked the last time.
         self.problem: str | None = None
@@ -127,6 +128,7 @@ class Sampler(ShutdownableThread):
         """Ask for the metadata of all topics now.  Raises OSError, KafkaError."""
         cluster = self._reader.ask(GroupClient.describe_cluster)
         self.catalog = catalog = catalog_of(cluster, self._time.milliseconds(), self.catalog)
+        self.first_look_ms = catalog.at_ms if self.first_look_ms is None else self.first_look_ms
         return catalog
 
     def wait_for_catalog(self, timeout_s: float) -> Catalog | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,7 +124,9 @@ def _templates(site: Site) -> Environment:
         "ago": lambda timestamp_ms: shown.ago(timestamp_ms, site.time.milliseconds()),
         "ids": lambda ids: ", ".join(map(str, ids)) or "none",
     }
-    environment.globals |= {"url": url, "counted": counted, "FORMS": shown.FORMS, "json": json}
+    environment.globals |= {"url": url, "counted": counted, "FORMS": shown.FORMS}
+    for name in environment.list_templates():
+        environment.get_template(name)  # compiled now, not for the first reader
     return environment
 
 
