@@ -32,6 +32,8 @@ from kcore.web.site import (
 RECORDS_PER_PAGE = 50
 #: Of a key, value or header on a page with many records, and on one with a single record.
 _SHOWN_BYTES, _MOST_SHOWN_BYTES = 2000, 1 << 20
+#: So much of what is looked for is in a search's title.
+_TITLE_LENGTH = 60
 _LARGEST_PARTITION = (1 << 31) - 1
 TIME_HELP = "a time as 2026-11-24T03:00 (UTC unless it says), -1h, or @ and milliseconds since 1970"
 
@@ -138,7 +140,7 @@ def search_form(site: Site, request: Request) -> Response:
 def start_search(site: Site, request: Request, form: Mapping[str, str]) -> Response:
     matches = search.Matches(_pattern(form))
     times = time_parameter(site, form, "from"), time_parameter(site, form, "to")
-    words = foreign(form.get("text", "")) or "all records"
+    words = foreign(form.get("text", "")[:_TITLE_LENGTH]) or "all records"
     if form.get("topic"):
         where = f"topic {form['topic']}"
         spans = _spans(site, form["topic"], form.get("partition", ""), times)

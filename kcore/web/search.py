@@ -26,7 +26,7 @@ from kcore.web.records import NO_END, Bounds
 #: Parts of a record to look into.
 FIELDS = ("anywhere", "key", "value", "headers")
 #: Of one search: shown on its page; and written for its export, which ends the search.
-MOST_SHOWN = 200
+MOST_SHOWN, MOST_SHOWN_BYTES = 200, 16 << 20
 MOST_EXPORTED_BYTES = 1 << 30
 MOST_PROBLEMS = 100
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
@@ -74,7 +74,7 @@ class Matches:
         #: Whether it ended early because there is so much.
         self.is_cut = False
         self._export = tempfile.TemporaryFile(prefix="kcore-web-")  # noqa: SIM115 - lives as long as the search
-        self._exported = 0
+        self._exported = self._shown_bytes = 0
 
     def add(self, tp: TopicPartition, columns: RecordColumns) -> None:
         """Those of the columns that match."""
@@ -83,8 +83,11 @@ class Matches:
         if not count:
             return
         self.count += count
-        if len(self.shown) < MOST_SHOWN:
-            self.shown += _records(tp, columns, rows, MOST_SHOWN - len(self.shown))
+        if len(self.shown) < MOST_SHOWN and self._shown_bytes < MOST_SHOWN_BYTES:
+            for found in _records(tp, columns, rows, MOST_SHOWN - len(self.shown)):
+                if self._shown_bytes < MOST_SHOWN_BYTES:
+                    self.shown.append(found)
+                    self._shown_bytes += len(found.record.key or b"") + len(found.record.value or b"")
         lines = json_lines(tp.topic, ascii_only=False)(columns, tp.partition, rows)
         os.pwrite(self._export.fileno(), lines, self._exported)
         self._exported += len(lines)

@@ -10,6 +10,9 @@ from kcore.common.text import date_of, printable
 #: Ways to show a byte string.
 FORMS = ("text", "json", "hex")
 _HEX_ROW = 16
+#: JSON may become so much longer by its indentation.
+_JSON_GROWTH = 8
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False)
 _UNKNOWN = "\N{EN DASH}"
 #: How "surrogateescape" holds bytes that are no UTF-8.
 _RAW_BYTES = "".join(map(chr, range(0xDC80, 0xDD00)))
@@ -45,15 +48,26 @@ def shown_bytes(data: bytes | None, form: str, limit: int) -> ShownBytes:
     is_cut = len(data) > limit
     if form == "hex":
         return ShownBytes(hex_rows(head), len(data), is_cut)
-    if form == "json" and not is_cut:
-        try:
-            return ShownBytes(lines_of(json.dumps(json.loads(data), indent=2, ensure_ascii=False)), len(data), False)
-        except (ValueError, RecursionError):
-            pass  # no JSON
+    if form == "json" and not is_cut and (indented := _indented(data, _JSON_GROWTH * limit)) is not None:
+        return ShownBytes(lines_of(indented), len(data), False)
     text = head.decode("utf-8", "surrogateescape")
     if is_cut:  # perhaps inside a character
         text = text.rstrip(_RAW_BYTES)
     return ShownBytes(lines_of(text), len(data), is_cut)
+
+
+def _indented(data: bytes, limit: int) -> str | None:
+    """None for what is no JSON, or becomes longer than the limit: what is deeply nested grows by its depth."""
+    parts, size = [], 0
+    try:
+        for part in _ENCODER.iterencode(json.loads(data)):
+            size += len(part)
+            if size > limit:
+                return None
+            parts.append(part)
+    except (ValueError, RecursionError):
+        return None
+    return "".join(parts)
 
 
 def hex_rows(data: bytes) -> str:

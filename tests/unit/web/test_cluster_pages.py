@@ -142,6 +142,17 @@ def test_a_replica_whose_broker_is_dead_or_behind_says_so(cluster, page):
         assert "With a replica out of sync 64" in words(client.get("/").text)
 
 
+def test_a_page_goes_on_when_its_broker_was_restarted(tmp_path):
+    with kcore.Broker(str(tmp_path)) as broker:
+        address = address_of(broker)
+        with opened([address]) as (client, _):
+            assert client.get("/").status_code == 200
+            broker.stop()
+            assert client.get("/").status_code == 502
+            with kcore.Broker(str(tmp_path), address[1]):
+                assert client.get("/").status_code == 200
+
+
 def test_a_page_about_directories_alone_says_how_to_see_a_cluster(tmp_path):
     with opened(directories=[tmp_path]) as (client, _):
         answer = client.get("/topics")

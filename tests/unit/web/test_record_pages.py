@@ -10,6 +10,7 @@ import pytest
 
 import kcore
 from kcore.tools.main import main
+from kcore.web import search
 from tests.unit.tools.command import LOG, flip
 from tests.unit.web.pages import TOKEN, address_of, opened, words
 from tests.waiting import wait_until
@@ -266,3 +267,31 @@ def test_the_search_of_a_page_that_is_closed_ends(directory):
         wait_until(lambda: job.state == "running")
     assert job.state == "cancelled"
     assert os.listdir(directory)
+
+
+def test_a_record_with_very_many_headers_is_shown_with_some_of_them(tmp_path):
+    with kcore.Broker(str(tmp_path)) as broker:
+        broker.create_topic("orders")
+        broker.produce("orders", "x", headers=[(f"name {number}", b"y") for number in range(1234)])
+        with opened([address_of(broker)]) as (client, _):
+            text = client.get("/messages?topic=orders").text
+            assert text.count("<dt>Header") == 100
+            assert "And 1134 more headers" in words(text)
+
+
+def test_what_a_search_keeps_of_large_records_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(search, "MOST_SHOWN_BYTES", 25_000)
+    with kcore.Broker(str(tmp_path)) as broker:
+        broker.create_topic("orders")
+        for _ in range(5):
+            broker.produce("orders", bytes(10_000))
+        with opened([address_of(broker)]) as (client, _):
+            text = finished(client, {"topic": "orders"})
+            assert "5 records, the first 3 are here" in words(text)
+
+
+def test_a_search_ends_where_its_export_is_as_large_as_it_may_be(directory, monkeypatch):
+    monkeypatch.setattr(search, "MOST_EXPORTED_BYTES", 5000)
+    with opened(directories=[directory]) as (client, _):
+        text = finished(client, {"dir": 0, "log": "orders-0"})
+        assert "the search ended at the most that it exports" in words(text)

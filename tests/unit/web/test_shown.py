@@ -28,6 +28,11 @@ def test_bytes_are_shown_without_what_a_reader_cannot_see(data, form, text):
     assert shown_bytes(data, form, 1 << 20).text == text
 
 
+def test_json_that_its_indentation_would_blow_up_stays_as_it_is():
+    nested = b"[" * 900 + b",".join([b"1"] * 5000) + b"]" * 900
+    assert shown_bytes(nested, "json", 1 << 20).text == nested.decode()
+
+
 def test_long_bytes_are_cut_between_characters_and_say_so():
     shown = shown_bytes("ab€".encode(), "text", 4)
     assert shown == ("ab", 5, True)
