@@ -4,13 +4,15 @@ import json
 import os
 import re
 import shutil
+import struct
 from html import unescape
 
 import pytest
 
 import kcore
+from kcore.inspect import batch_reader, scan_segment
 from kcore.tools.main import main
-from kcore.web import search
+from kcore.web import log_records, search
 from tests.unit.tools.command import LOG, flip
 from tests.unit.web.pages import TOKEN, address_of, opened, words
 from tests.waiting import wait_until
@@ -148,22 +150,49 @@ def test_a_damaged_batch_is_named_and_the_records_around_it_are_shown(directory,
         assert "3 records" in words(job) and "CRC-32C" in words(job)
 
 
-@pytest.mark.parametrize("change", ["removed", "of another log", "empty"])
-def test_records_are_found_without_a_right_index_too(directory, tmp_path, change):
+@pytest.fixture
+def copy(directory, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(directory, copy)
-    for index in (copy / "orders-0").glob("*index"):
-        index.unlink()
-        if change != "removed":
-            index.write_bytes(bytes.fromhex("000000050000000700000009000000aa") if change != "empty" else b"")
+    return copy
+
+
+def offsets_from(client, **parameters):
+    text = client.get("/messages", params={"dir": 0, "log": "orders-0"} | parameters).text
+    assert "CRC" not in text and "position" not in text
+    return offsets(text)
+
+
+@pytest.mark.parametrize("change", ["removed", "leads too far", "leads into a batch", "empty"])
+def test_records_are_found_without_a_right_index_too(copy, change):
+    for log in (copy / "orders-0").glob("*.log"):
+        batches = scan_segment(str(log)).batches
+        wrong = {"leads too far": int(batches["position"][-1]), "leads into a batch": int(batches["position"][1]) + 7}
+        log.with_suffix(".index").write_bytes(struct.pack(">ii", 1, wrong[change]) if change in wrong else b"")
+        if change == "removed":
+            log.with_suffix(".index").unlink()
+            log.with_suffix(".timeindex").unlink()
     with opened(directories=[copy]) as (client, _):
-        found = client.get("/messages", params={"dir": 0, "log": "orders-0", "offset": 123}).text
-        assert offsets(found) == list(range(123, 173))
-        newest = client.get("/messages", params={"dir": 0, "log": "orders-0"}).text
-        assert offsets(newest) == list(range(250, 300))
-        if change != "of another log":  # a time index may say anything
-            at = client.get("/messages", params={"dir": 0, "log": "orders-0", "time": f"@{START_MS + 123_000}"}).text
-            assert offsets(at)[0] == 123
+        assert offsets_from(client, offset=123) == list(range(123, 173))
+        assert offsets_from(client, offset=1) == list(range(1, 51))
+        assert offsets_from(client) == list(range(250, 300))
+        assert offsets_from(client, time=f"@{START_MS + 123_000}")[0] == 123
+
+
+def test_a_right_index_leads_past_what_is_before_the_offset(copy, monkeypatch):
+    log, starts = copy / "orders-0" / LOG, []
+    last = len(scan_segment(str(log)).batches)
+
+    def read_batches(path, start=0, **options):
+        if path == str(log):
+            starts.append(start)
+        return batch_reader.read_batches(path, start, **options)
+
+    monkeypatch.setattr(log_records, "read_batches", read_batches)
+    with opened(directories=[copy]) as (client, _):
+        assert offsets_from(client, offset=last - 1)[0] == last - 1
+        assert offsets_from(client, time=f"@{START_MS + 1000 * (last - 1)}")[0] == last - 1
+    assert len(starts) >= 2 and min(starts) > 4096
 
 
 # -- search -----------------------------------------------------------------------------------------------------------
