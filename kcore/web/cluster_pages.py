@@ -157,10 +157,11 @@ def group(site: Site, request: Request) -> Response:
     described = reader.ask(lambda client: client.describe_group(group_id))
     lag = reader.group_lags([group_id])[group_id]
     sampler.watch_group(group_id)
+    wanted = wanted_of(request.query_params, ["partition", "lag"], "partition")
     owner = {tp: member for member in described.members for tp in member.assignment or ()}
     rows = rows_of(
         lag.by_partition.items(),
-        wanted_of(request.query_params, ["partition", "lag"], "partition"),
+        wanted,
         lambda row: f"{row[0].topic}-{row[0].partition:010}",
         {
             "partition": lambda row: row[0],
@@ -175,7 +176,7 @@ def group(site: Site, request: Request) -> Response:
         group=described,
         lag=lag,
         rows=rows,
-        wanted=wanted_of(request.query_params, ["partition", "lag"], "partition"),
+        wanted=wanted,
         owner=owner,
     )
 
