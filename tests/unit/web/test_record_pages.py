@@ -324,3 +324,17 @@ def test_a_search_ends_where_its_export_is_as_large_as_it_may_be(directory, monk
     with opened(directories=[directory]) as (client, _):
         text = finished(client, {"dir": 0, "log": "orders-0"})
         assert "the search ended at the most that it exports" in words(text)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_reading_begins_and_ends_inside_a_batch(tmp_path, compression):
+    with kcore.open_log(str(tmp_path / "orders-0"), "a") as log:
+        builder = kcore.RecordBatchBuilder(compression=compression)
+        for number in range(200):
+            builder.append(b"%d" % number, timestamp=START_MS + number)
+        log.append_as_leader(builder.build())
+    with kcore.Broker(str(tmp_path)) as broker, opened([address_of(broker)], [tmp_path]) as (client, _):
+        for place in ({"topic": "orders"}, {"dir": 0, "log": "orders-0"}):
+            for parameters in ({"offset": 70}, {"time": f"@{START_MS + 70}"}):
+                shown = offsets(client.get("/messages", params=place | parameters).text)
+                assert shown == list(range(70, 120))

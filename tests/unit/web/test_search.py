@@ -53,3 +53,9 @@ def test_lengths_between_headers_are_no_match():
 def test_nothing_is_found_in_nothing(field):
     assert Pattern(b"x", field).rows(columns([(None, None, [])])).tolist() == []
     assert Pattern(b"", field).rows(columns([(None, None, [])])) is None
+
+
+def test_a_match_may_begin_inside_of_one_that_is_none():
+    found = columns([(None, b"\6\6\6", [])])  # 6 is also how its length is encoded
+    assert b"\6\6\6\6" in bytes(found["value"].data)
+    assert rows_with(found["value"], b"\6\6\6").tolist() == [0]
