@@ -319,6 +319,7 @@ def arguments_of(tmp_path, *, config=None, overrides=()):
         port=9092,
         monitoring=None,
         http=None,
+        environment=False,
     )
 
 
