@@ -30,8 +30,8 @@ BARE = {
     "posix.time": lambda name: name == "clock_gettime",
 }
 
-#: Rooms that no simulation of brokers runs: commands, Spark, notebooks, and what tests import.
-OUTSIDE = {"tools", "inspect", "bulk", "spark", "kernels", "testing"}
+#: Rooms that no simulation of brokers runs: commands, a page, Spark, notebooks, and what tests import.
+OUTSIDE = {"tools", "web", "inspect", "bulk", "spark", "kernels", "testing"}
 
 #: module -> what it may name, and why.
 ALLOWED = {

@@ -45,8 +45,10 @@ MAY_IMPORT = {
     },
     "inspect": {"record", "log"},
     "frames": {"record", "log", "inspect"},
-    # A command may start what it is about: a broker, a mirror.
-    "tools": {"client", "record", "log", "inspect", "mirror", "server"},
+    # Of clusters it knows what its clients say, of directories what inspect/ reads: nothing of a broker.
+    "web": {"client", "protocol", "record", "log", "inspect"},
+    # A command may start what it is about: a broker, a mirror, a page.
+    "tools": {"client", "record", "log", "inspect", "mirror", "server", "web"},
     "spark": {"record", "log", "bulk", "inspect"},
     "testing": {"server", "coordinator", "metadata", "protocol"},
 }

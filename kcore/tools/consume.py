@@ -16,6 +16,7 @@ from kcore.common.text import printable
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.record import record_lines
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
 from kcore.tools import record_output
@@ -225,7 +226,7 @@ class _Printer:
         self._out = sys.stdout.buffer
         if args.json or args.format == "json":
             is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
-            self._format = record_output.json_lines(args.topic, ascii_only=not is_utf8)
+            self._format = record_lines.json_lines(args.topic, ascii_only=not is_utf8)
         elif args.format is not None:
             self._format = record_output.formatted(args.topic, record_output.parsed_format(args.format))
         else:
@@ -287,7 +288,7 @@ def _rows_with(columns: RecordColumns, key: bytes) -> Any:
     import numpy as np
 
     candidates = np.flatnonzero(columns["key"].size == len(key))
-    keys = record_output.strings(columns["key"], candidates)
+    keys = record_lines.strings(columns["key"], candidates)
     return candidates[[found == key for found in keys]] if len(candidates) else candidates
 
 
@@ -297,7 +298,7 @@ def _rows_with_header(columns: RecordColumns, rows: Any, name: bytes, value: byt
     rows = np.arange(len(columns)) if rows is None else rows
     has_it = [
         any(k == name and (value is None or v == value) for k, v in pairs)
-        for pairs in record_output.header_lists(columns, rows)
+        for pairs in record_lines.header_lists(columns, rows)
     ]
     return rows[np.array(has_it, bool)]
 

@@ -37,6 +37,7 @@ COMMANDS = {
         "write lines of stdin or of files as records to a topic of a running cluster",
     ),
     "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
+    "web": ("kcore.tools.web:run", "serve a page about a cluster or data directories, for a browser"),
     "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
     "elect": (
         "kcore.tools.elect:run",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
 
-from kcore.client.admin_client import Address, ClusterDescription, Node, PartitionDescription
-from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
-from kcore.client.monitor import FILE_NAME, MonitorError, ask_broker, starting_text
+from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
+from kcore.client.broker_process import BrokerProcess, process_of_member
+from kcore.client.monitor import ask_broker
+from kcore.client.monitored_directory import directory_of_address, directory_of_process
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.cluster_command import admin_client, ids_text, timeout_option
@@ -49,11 +49,13 @@ class MonitoredBroker:
             return
         node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
         if isinstance(node, BrokerProcess):
-            self._data_dir = _data_dir_of(node, f"broker {args.broker}, which is not registered", None, args.timeout)
+            self._data_dir = directory_of_process(
+                node, f"broker {args.broker}, which is not registered", None, args.timeout
+            )
         elif node is None:
-            self._data_dir = _data_dir(addresses(args.bootstrap)[0], None, args.timeout)
+            self._data_dir = directory_of_address(addresses(args.bootstrap)[0], None, args.timeout)
         else:
-            self._data_dir = _data_dir((node.host, node.port), node, args.timeout)
+            self._data_dir = directory_of_address((node.host, node.port), node, args.timeout)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Raises MonitorError, OSError."""
@@ -96,38 +98,3 @@ def _why_nobody_leads(
             f"--unclean, which loses what {ids_text(alive)} did not copy.  --broker {alive[0]} explains its replica"
         )
     return f"{why}.  --broker {alive[0]} explains its replica" if alive else why
-
-
-def _data_dir(address: Address, node: Node | None, timeout_s: float) -> str:
-    """The directory with the socket of the broker that listens there.  Raises MonitorError."""
-    host, port = address
-    name = f"{host}:{port}" if node is None else f"broker {node.broker_id} at {host}:{port}"
-    process = process_of_address(host, port)
-    if process is None:
-        raise MonitorError(
-            f"{name}: no process of this machine, and of this user, listens there.  Run the command on the broker's "
-            "machine: it reads a socket in the broker's data directory, since Kafka's protocol has no request for this"
-        )
-    return _data_dir_of(process, name, port, timeout_s)
-
-
-def _data_dir_of(process: BrokerProcess, name: str, port: int | None, timeout_s: float) -> str:
-    """port: of the broker, where its process may have several.  Raises MonitorError."""
-    found = [path for path in process.data_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
-    if len(found) > 1 and port is not None:
-        found = [path for path in found if port in ask_broker(path, "ports", timeout_s)]
-    if not found:
-        stopped = process.stopped_reason()
-        raise MonitorError(
-            f"{name}: {stopped}"
-            if stopped is not None
-            else f"{name}: its process {process.pid} has no data directory with {FILE_NAME}, {_serves(process)}"
-        )
-    return found[0]
-
-
-def _serves(process: BrokerProcess) -> str:
-    directories = ", ".join(process.data_dirs)
-    if not directories:
-        return "it may be no broker, or one of another user"
-    return f"it serves {directories} and {starting_text(process)}"

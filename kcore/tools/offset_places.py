@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import click
 
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
+from kcore.common.moments import moment_ms
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import BrokerNotAvailable
 
 MAX_OFFSET = (1 << 63) - 1
 _RETRY_MS = 200
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d|w)")
 
 #: For --help.
 TIME_HELP = (
@@ -47,17 +44,8 @@ def place(text: str) -> Place:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970, not below.  Raises ValueError."""
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return max(0, SYSTEM_TIME.milliseconds() - int(ago[1]) * _UNIT_MS[ago[2]])
-    if text.startswith("@"):
-        if not text[1:].isdecimal() or int(text[1:]) > MAX_OFFSET:
-            raise ValueError(text)
-        return int(text[1:])
-    date = datetime.fromisoformat(text)
-    date = date.replace(tzinfo=UTC) if date.tzinfo is None else date
-    return max(0, round(date.timestamp() * 1000))
+    """As moment_ms(), by the system's clock."""
+    return moment_ms(text, SYSTEM_TIME.milliseconds())
 
 
 def offsets_of(

@@ -1,47 +1,19 @@
-"""Records as `kcore consume` prints them: lines of values, JSON lines, or a format as kcat's."""
+"""Records as `kcore consume` prints them: lines of values, or a format as kcat's (JSON: kcore.record.record_lines)."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from itertools import pairwise
-from json import encoder
 from typing import Any
 
 from kcore.record.columns import BinaryColumn, RecordColumns
+from kcore.record.record_lines import Formatter, header_lists, numbers, strings
 from kcore.tools.command_line import UsageError
 
-#: (columns, partition, numbers of the records to print or None for all) -> their text.
-Formatter = Callable[[RecordColumns, int, Any], bytes]
-
-_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
 _INT32 = struct.Struct(">i")
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|%$|\\$", re.DOTALL)
-
-
-def strings(column: BinaryColumn, rows: Any) -> list[bytes | None]:
-    """The strings of these rows, None for all."""
-    taken = column if rows is None else column.take(rows)
-    data = taken.data
-    positions, sizes = taken.position.tolist(), taken.size.tolist()
-    return [bytes(data[at : at + size]) if size >= 0 else None for at, size in zip(positions, sizes, strict=True)]
-
-
-def header_lists(columns: RecordColumns, rows: Any) -> list[list[tuple[bytes, bytes | None]]]:
-    """Of each of these rows."""
-    offsets, keys, values = columns.header_columns()
-    if not len(keys):
-        return [[]] * (len(columns) if rows is None else len(rows))
-    ends = offsets.tolist()
-    pairs = [(key or b"", value) for key, value in zip(keys, values, strict=True)]
-    return [pairs[ends[row] : ends[row + 1]] for row in (range(len(columns)) if rows is None else rows.tolist())]
-
-
-def _numbers(array: Any, rows: Any) -> list[int]:
-    numbers: list[int] = (array if rows is None else array[rows]).tolist()
-    return numbers
 
 
 # -- lines of values ----------------------------------------------------------------------------------------------
@@ -61,51 +33,6 @@ def value_lines(columns: RecordColumns, partition: int, rows: Any) -> bytes:
     lines = [text[start:end] for start, end in pairwise(ends)]
     lines.append(b"")
     return b"\n".join(lines)
-
-
-# -- JSON lines ---------------------------------------------------------------------------------------------------
-
-
-def json_lines(topic: str, *, ascii_only: bool) -> Formatter:
-    """The fields and spellings that `kcore dump --json` has for a record, and its topic and partition.
-
-    Byte strings are text where they are UTF-8, else {"hex": ...}.
-    """
-    quote = encoder.encode_basestring_ascii if ascii_only else encoder.encode_basestring
-    topic_text = quote(topic)
-
-    def text(data: bytes | None) -> str:
-        if data is None:
-            return "null"
-        try:
-            return quote(data.decode())
-        except UnicodeDecodeError:
-            return f'{{"hex": "{data.hex()}"}}'
-
-    def format_(columns: RecordColumns, partition: int, rows: Any) -> bytes:
-        kinds = [quote(_TIMESTAMP_TYPES[kind]) for kind in _numbers(columns["timestampType"], rows)]
-        headers = [
-            "[" + ", ".join([f"[{text(name)}, {text(value)}]" for name, value in pairs]) + "]" if pairs else "[]"
-            for pairs in header_lists(columns, rows)
-        ]
-        start = f'{{"topic": {topic_text}, "partition": {partition}, "offset": '
-        return "".join(
-            [
-                f'{start}{offset}, "timestamp": {timestamp}, "timestamp_type": {kind}, '
-                f'"key": {text(key)}, "value": {text(value)}, "headers": {pairs}}}\n'
-                for offset, timestamp, kind, key, value, pairs in zip(
-                    _numbers(columns["offset"], rows),
-                    _numbers(columns["timestamp"], rows),
-                    kinds,
-                    strings(columns["key"], rows),
-                    strings(columns["value"], rows),
-                    headers,
-                    strict=True,
-                )
-            ]
-        ).encode()
-
-    return format_
 
 
 # -- a format as kcat's -------------------------------------------------------------------------------------------
@@ -162,11 +89,11 @@ def formatted(topic: str, parts: list[bytes | str]) -> Formatter:
                 return [data or b"" for data in strings(columns["value"] if letter == "s" else columns["key"], rows)]
             case "S" | "K":
                 sizes = columns["value"].size if letter == "S" else columns["key"].size
-                return [b"%d" % size for size in _numbers(sizes, rows)]
+                return [b"%d" % size for size in numbers(sizes, rows)]
             case "R":
-                return [_INT32.pack(size) for size in _numbers(columns["value"].size, rows)]
+                return [_INT32.pack(size) for size in numbers(columns["value"].size, rows)]
             case "T" | "o":
-                return [b"%d" % n for n in _numbers(columns["timestamp"] if letter == "T" else columns["offset"], rows)]
+                return [b"%d" % n for n in numbers(columns["timestamp"] if letter == "T" else columns["offset"], rows)]
             case "h":
                 return [
                     b",".join(b"%b=%b" % (k, b"NULL" if v is None else v) for k, v in pairs)

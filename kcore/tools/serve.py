@@ -75,6 +75,7 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
     metavar="HOST:PORT",
     help="answer GET /metrics (for Prometheus), /healthz and /readyz there; with --brokers N, N ports from PORT on",
 )
+@click.option("--http", metavar="HOST:PORT", help="have a `kcore web` process serve a page there")
 # Of serve_cluster: the process to end with.
 @click.option("--parent", type=int, hidden=True)
 @click.option("--hints", is_flag=True, help="print commands to try next, with the port really taken")
@@ -103,7 +104,12 @@ def run(args: Arguments) -> int:
 
 
 def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: bool) -> int:
+    page = None
     try:
+        if args.http is not None:
+            from kcore.tools.web_process import WebProcess  # a broker alone starts no other process
+
+            page = WebProcess(args.http)
         if args.parent is not None:
             end_with_parent(args.parent)
         logging.basicConfig(
@@ -119,6 +125,12 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
         broker.on_fatal_error = no_data_dir_left
         with _cancelled_by(broker, signals - {signal.SIGHUP}):
             broker.start()
+        if page is not None:
+            try:
+                page.start(broker.bootstrap_servers)
+            except OSError:
+                broker.stop()
+                raise
     except StartCancelled as error:
         print(f"kcore: stopped: {error}", flush=True)
         return 0
@@ -133,6 +145,8 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
     if broker.monitoring_url is not None:
         print(f"kcore: {broker.monitoring_url}/metrics, /healthz, /readyz", flush=True)
+    if page is not None:
+        print(f"kcore: {page.url}", flush=True)
     if args.hints:
         print("Ctrl-C stops it; next, in another terminal:", *_hints(broker, args), sep="\n  ", flush=True)
     while signal.sigwait(signals) == signal.SIGHUP and is_hangup_ignored and os.getppid() == args.parent:
@@ -140,6 +154,8 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
     # A second signal ends a stop that hangs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if page is not None:
+        page.stop()
     broker.stop()
     print("kcore: stopped", flush=True)
     return 1 if failures else 0

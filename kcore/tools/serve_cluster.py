@@ -25,6 +25,7 @@ from kcore.tools.bootstrap import default_bootstrap
 from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, addresses
 from kcore.tools.hints import absolute_script, client_hint, script, short
 from kcore.tools.serve_settings import given_settings
+from kcore.tools.web_process import WebProcess
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
 #: one to see what happens.
@@ -123,6 +124,7 @@ class _ServedCluster:
         self._overrides = [f"{name}={value}" for name, value in settings.items() if name not in given]
         self._overrides += args.overrides
         self._store = args.store or store_address(args.data)
+        self._page = None if args.http is None else WebProcess(args.http)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._addresses: dict[int, str] = {}
@@ -157,6 +159,8 @@ class _ServedCluster:
                 raise _StartFailed(self._how_it_ended(event))
             if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
                 raise _StartFailed(f"the brokers do not know each other after {_START_S} s")
+        if self._page is not None:
+            self._page.start(",".join(self._addresses.values()))
 
     def watch(self) -> None:
         """Say of each broker that ends how it did; return when none runs.  Raises _StopRequested."""
@@ -173,6 +177,8 @@ class _ServedCluster:
         where a program has the store locked: no other leader can be elected.  A later signal kills those that still
         run.  A process that stands still is continued, for it to stop too; one that stands still afterwards, as a
         debugger keeps it, is killed.  Returns whether all have stopped cleanly."""
+        if self._page is not None:
+            self._page.stop()
         for number in self._running:
             self._stands_still(number)
         controller, self._has_ended_uncleanly = self._controller(), False
@@ -357,6 +363,7 @@ class _ServedCluster:
         return [
             f"kcore: serving {self._args.data} on {servers}",
             *monitoring,
+            *([] if self._page is None else [f"  {self._page.url}"]),
             f"{counted(self._args.brokers, 'broker')}, broker {self._controller()} is the controller; "
             f"their logs are {short(self._log_file(0))} and so on",
         ]

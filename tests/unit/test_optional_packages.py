@@ -79,6 +79,9 @@ ON_THE_COMMAND_LINE = [
         ["spark", "load", "--mode", "append", "--plot", "x.png", PARTITION],
         "--plot needs matplotlib: pip install 'kcore[plot]'",
     ),
+    ("starlette", ["web", "."], "kcore web needs starlette: pip install 'kcore[web]'"),
+    ("uvicorn", ["web", "."], "kcore web needs uvicorn: pip install 'kcore[web]'"),
+    ("jinja2", ["web", "."], "kcore web needs jinja2: pip install 'kcore[web]'"),
 ]
 
 
@@ -119,6 +122,7 @@ def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
         and packages_of["plot"] == {"matplotlib"}
     )
     assert packages_of["metrics"] == {"prometheus-client"}
+    assert packages_of["web"] == {"starlette", "uvicorn", "jinja2"}
     assert packages_of["zookeeper"] == {"kazoo"}
     # kcore.spark imports no kernels (tests/test_layers.py).
     assert packages_of["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka"}

@@ -318,6 +318,8 @@ def arguments_of(tmp_path, *, config=None, overrides=()):
         host=None,
         port=9092,
         monitoring=None,
+        http=None,
+        environment=False,
     )
 
 
