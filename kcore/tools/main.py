@@ -28,6 +28,10 @@ COMMANDS = {
         "show a running cluster's brokers, and partitions without a leader or replica",
     ),
     "topics": ("kcore.tools.topics:topics", "list, describe, create, change and delete topics of a running cluster"),
+    "configs": (
+        "kcore.tools.configs:configs",
+        "show, set, unset and explain settings of topics, brokers, groups and client metrics",
+    ),
     "groups": (
         "kcore.tools.groups:groups",
         "list, describe, reset and delete consumer groups of a running cluster",
