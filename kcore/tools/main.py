@@ -32,6 +32,7 @@ COMMANDS = {
         "kcore.tools.configs:configs",
         "show, set, unset and explain settings of topics, brokers, groups and client metrics",
     ),
+    "acls": ("kcore.tools.acls:acls", "list, add and remove the ACLs of a running cluster"),
     "groups": (
         "kcore.tools.groups:groups",
         "list, describe, reset and delete consumer groups of a running cluster",

@@ -160,6 +160,8 @@ def cluster():
         ("consume --topic pay", ["payments"]),
         ("topics describe orders pay", ["payments"]),
         ("explain isr pay", ["payments"]),
+        ("acls list --topic pay", ["payments"]),
+        ("acls add --group b", ["billing"]),
         ("configs describe --topic pay", ["payments"]),
         ("configs describe --broker ", ["0"]),
         ("configs set --group b", ["billing"]),

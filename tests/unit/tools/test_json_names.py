@@ -41,6 +41,9 @@ COMMANDS = {
     "configs set": ["--topic", "orders", "retention.ms=1", "--bootstrap", "{servers}"],
     "configs unset": ["--topic", "orders", "retention.ms", "--bootstrap", "{servers}"],
     "configs explain": ["compression.type"],
+    "acls list": ["--bootstrap", "{servers}"],
+    "acls add": ["--principal", "User:a", "--operation", "all", "--topic", "new", "--bootstrap", "{servers}"],
+    "acls remove": ["--principal", "User:b", "--bootstrap", "{servers}"],
     "groups list": ["--bootstrap", "{servers}"],
     "groups describe": ["--bootstrap", "{servers}"],
     "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
@@ -59,12 +62,15 @@ def places(tmp_path_factory):
     for copy in (data, damaged):
         shutil.copytree(golden_data.data_dir(), copy)
     flip(damaged / "g-none-0" / LOG, 3541 + 20)
-    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+    acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
+    with kcore.Cluster(1, offsets_topic_num_partitions=1, **acls) as cluster:
         for topic in ("old", "orders"):
             cluster.create_topic(topic)
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
             commit(client, "g", {("orders", 0): 0})
+        acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")
+        assert main(["acls", "add", *acl, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         yield {
             "data": data,
             "damaged": damaged,
