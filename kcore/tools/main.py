@@ -33,6 +33,7 @@ COMMANDS = {
         "show, set, unset and explain settings of topics, brokers, groups and client metrics",
     ),
     "acls": ("kcore.tools.acls:acls", "list, add and remove the ACLs of a running cluster"),
+    "quotas": ("kcore.tools.quotas:quotas", "list, set and unset quotas of users, client ids and IP addresses"),
     "groups": (
         "kcore.tools.groups:groups",
         "list, describe, reset and delete consumer groups of a running cluster",

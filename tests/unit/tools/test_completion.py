@@ -162,6 +162,8 @@ def cluster():
         ("explain isr pay", ["payments"]),
         ("acls list --topic pay", ["payments"]),
         ("acls add --group b", ["billing"]),
+        ("quotas set --user u prod", ["producer_byte_rate"]),
+        ("quotas unset --ip 10.0.0.1 ", ["connection_creation_rate"]),
         ("configs describe --topic pay", ["payments"]),
         ("configs describe --broker ", ["0"]),
         ("configs set --group b", ["billing"]),

@@ -44,6 +44,9 @@ COMMANDS = {
     "acls list": ["--bootstrap", "{servers}"],
     "acls add": ["--principal", "User:a", "--operation", "all", "--topic", "new", "--bootstrap", "{servers}"],
     "acls remove": ["--principal", "User:b", "--bootstrap", "{servers}"],
+    "quotas list": ["--bootstrap", "{servers}"],
+    "quotas set": ["--client-defaults", "request_percentage=50", "--bootstrap", "{servers}"],
+    "quotas unset": ["--user", "q", "consumer_byte_rate", "--bootstrap", "{servers}"],
     "groups list": ["--bootstrap", "{servers}"],
     "groups describe": ["--bootstrap", "{servers}"],
     "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
@@ -69,6 +72,8 @@ def places(tmp_path_factory):
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
             commit(client, "g", {("orders", 0): 0})
+        quota = ("--user", "q", "--client", "c", "consumer_byte_rate=1000")
+        assert main(["quotas", "set", *quota, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")
         assert main(["acls", "add", *acl, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         yield {
