@@ -27,6 +27,10 @@ COMMANDS = {
         "kcore.tools.cluster:run",
         "show a running cluster's brokers, and partitions without a leader or replica",
     ),
+    "metadata": (
+        "kcore.tools.metadata:run",
+        "show a running cluster's id, controller, brokers, features and APIs",
+    ),
     "topics": ("kcore.tools.topics:topics", "list, describe, create, change and delete topics of a running cluster"),
     "configs": (
         "kcore.tools.configs:configs",

@@ -32,6 +32,7 @@ COMMANDS = {
     "explain isr": ["orders", "--bootstrap", "{servers}"],
     "explain fetch": ["orders", "--bootstrap", "{servers}"],
     "cluster": ["--bootstrap", "{servers}"],
+    "metadata": ["--apis", "--bootstrap", "{servers}"],
     "topics list": ["--internal", "--bootstrap", "{servers}"],
     "topics describe": ["--bootstrap", "{servers}"],
     "topics create": ["other", "--bootstrap", "{servers}"],
