@@ -48,6 +48,10 @@ COMMANDS = {
     ),
     "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
     "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
+    "logdirs": (
+        "kcore.tools.logdirs:logdirs",
+        "show the data directories of a running cluster's brokers, and move logs between them",
+    ),
     "elect": (
         "kcore.tools.elect:run",
         "elect the preferred leaders of partitions, or any replica where all others are gone",

@@ -53,6 +53,8 @@ COMMANDS = {
     "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
     "groups delete": ["g", "--bootstrap", "{servers}"],
     "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
+    "logdirs list": ["--bootstrap", "{servers}"],
+    "logdirs move": ["orders", "--to", "{log_dir}", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],
     "mirror": ["{servers}", "orders", "{empty}"],
     "consume": ["orders", "--bootstrap", "{servers}"],
@@ -81,6 +83,7 @@ def places(tmp_path_factory):
             "data": data,
             "damaged": damaged,
             "empty": directory / "empty",
+            "log_dir": cluster.brokers[0].log("orders", 0).parent_dir,
             "servers": cluster.bootstrap_servers,
         }
 
