@@ -167,6 +167,7 @@ def cluster():
         ("logdirs list pay", ["payments"]),
         ("logdirs move pay", ["payments"]),
         ("logdirs list --broker ", ["0"]),
+        ("explain lso pay", ["payments"]),
         ("configs describe --topic pay", ["payments"]),
         ("configs describe --broker ", ["0"]),
         ("configs set --group b", ["billing"]),

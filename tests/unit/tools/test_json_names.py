@@ -31,6 +31,7 @@ COMMANDS = {
     "reindex": ["{data}", "--check"],
     "explain isr": ["orders", "--bootstrap", "{servers}"],
     "explain fetch": ["orders", "--bootstrap", "{servers}"],
+    "explain lso": ["orders", "--bootstrap", "{servers}"],
     "cluster": ["--bootstrap", "{servers}"],
     "metadata": ["--apis", "--bootstrap", "{servers}"],
     "topics list": ["--internal", "--bootstrap", "{servers}"],
