@@ -10,10 +10,20 @@ import click
 
 from kcore.client.config_client import ConfigClient, ConfigResource, ConfigSource, ResourceKind, Setting, Synonym
 from kcore.common.text import counted, json_line, nearest, printable
+from kcore.errors import ApiError
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF
 from kcore.tools.cluster_command import apply_option, cluster_client, cluster_options
 from kcore.tools.cluster_names import broker_ids_of_cluster, group_ids, topic_names
-from kcore.tools.command_line import OK, Arguments, Decorator, UsageError, broker_id, protocol_string, several
+from kcore.tools.command_line import (
+    OK,
+    Arguments,
+    Decorator,
+    UsageError,
+    broker_id,
+    protocol_string,
+    protocol_strings,
+    several,
+)
 from kcore.tools.commands import Group
 
 #: As kafka-configs.sh names what has settings.
@@ -272,10 +282,6 @@ def _kafkas_settings(text: str) -> list[tuple[str, str]]:
     return [(name, value.removeprefix("[").removesuffix("]")) for name, value in settings]
 
 
-def _names(text: str) -> list[str]:
-    return [protocol_string(name.strip()) for name in text.split(",")]
-
-
 @configs.subcommand(
     "set",
     "say what would change; with --apply, change settings",
@@ -306,7 +312,11 @@ def _run_set(args: Arguments) -> int:
 )
 @click.argument("keys", nargs=-1, type=protocol_string, shell_complete=_setting_names, metavar="KEY...")
 @click.option(
-    "--delete-config", type=_names, multiple=True, metavar="KEY[,...]", help="the same, as kafka-configs.sh has it"
+    "--delete-config",
+    type=protocol_strings,
+    multiple=True,
+    metavar="KEY[,...]",
+    help="the same, as kafka-configs.sh has it",
 )
 @_resource_options()
 @apply_option()
@@ -333,7 +343,12 @@ def _change(args: Arguments, names: Sequence[str], changes: dict[str, str | None
                     f"{name} cannot be changed while the broker runs: change it in its server.properties, or in the "
                     f"options of its start (kcore serve -o {name}=VALUE), and start it again"
                 )
-        plan = {name: _Change(resource, name, before.get(name), value) for name, value in changes.items()}
+        plan = {
+            name: _Change(resource, before.get(name), Synonym(name, value, resource.own_source))
+            if value is not None
+            else _Change(resource, before.get(name), _left(client, resource, name, before.get(name)), is_unset=True)
+            for name, value in changes.items()
+        }
         needed = {name: change.value for name, change in plan.items() if change.is_needed}
         if needed:
             client.alter_settings(resource, needed, validate_only=True)
@@ -352,20 +367,20 @@ def _change(args: Arguments, names: Sequence[str], changes: dict[str, str | None
 
 
 class _Change:
-    """From the present setting of a resource to a value, or for None to what holds without its own."""
+    """From the present setting of a resource to a new one; is_unset: its own is deleted, and new holds then."""
 
-    def __init__(self, resource: ConfigResource, name: str, before: Setting | None, value: str | None) -> None:
+    def __init__(
+        self, resource: ConfigResource, before: Setting | None, new: Synonym | None, *, is_unset: bool = False
+    ) -> None:
         own = resource.own_source
-        self.value = value
+        #: What the resource has of its own afterwards.
+        self.value = None if is_unset or new is None else new.value
         is_own = before is not None and (before.source is own or any(s.source is own for s in before.synonyms))
         #: Whether anything is to be done.
-        self.is_needed = is_own if value is None else not (is_own and before is not None and before.value == value)
+        self.is_needed = is_own if is_unset else not (is_own and before is not None and before.value == self.value)
         self._is_hidden = before is not None and before.is_sensitive
-        self._old = None if before is None else Synonym(name, before.value, before.source)
-        self._new = Synonym(name, value, own)
-        if value is None:
-            left = None if before is None else before.without(own)
-            self._new = Synonym(name, None, ConfigSource.DEFAULT) if left is None else _in_unit_of(name, left)
+        self._old = None if before is None else Synonym("", before.value, before.source)
+        self._new = new
 
     def text(self) -> str:
         if not self.is_needed:
@@ -383,9 +398,27 @@ class _Change:
         return {
             "old_value": None if old is None else old.value,
             "old_source": None if old is None else _SOURCES[old.source],
-            "new_value": None if self._is_hidden else self._new.value,
-            "new_source": _SOURCES[self._new.source],
+            "new_value": None if self._is_hidden or self._new is None else self._new.value,
+            "new_source": None if self._new is None else _SOURCES[self._new.source],
         }
+
+
+def _left(client: ConfigClient, resource: ConfigResource, name: str, before: Setting | None) -> Synonym | None:
+    """What holds once the resource's own value is deleted; None if nothing does, or that is not known."""
+    left = None if before is None else before.without(resource.own_source)
+    if left is None and before is not None and resource.kind is ResourceKind.TOPIC:
+        # Of several settings of brokers that give topics theirs, Kafka's name only the first one.
+        some_broker = next(iter(client.describe_cluster(()).brokers))
+        try:
+            settings = client.settings(ConfigResource(ResourceKind.BROKER, str(some_broker)))
+        except ApiError:  # the user may not read them
+            return None
+        for broker_name, _ in BROKER_SYNONYMS.get(name, ()):
+            setting = settings.get(broker_name)
+            if setting is not None and setting.value is not None:
+                left = Synonym(broker_name, setting.value, setting.source)
+                break
+    return None if left is None else _in_unit_of(name, left)
 
 
 def _in_unit_of(name: str, synonym: Synonym) -> Synonym:

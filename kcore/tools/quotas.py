@@ -12,7 +12,7 @@ from kcore.client.quota_client import CLIENT_ID, IP, USER, Entity, QuotaClient, 
 from kcore.common.text import bytes_of, counted, json_line, nearest, printable
 from kcore.errors import UnsupportedVersion
 from kcore.tools.cluster_command import apply_option, cluster_client, cluster_options
-from kcore.tools.command_line import OK, Arguments, Decorator, UsageError, protocol_string, several
+from kcore.tools.command_line import OK, Arguments, Decorator, UsageError, protocol_string, protocol_strings, several
 from kcore.tools.commands import Group
 
 #: The quotas that Kafka has, and their units.
@@ -146,10 +146,6 @@ def _kafkas_values(text: str) -> list[tuple[str, float]]:
     return [_new_value(part) for part in text.split(",")]
 
 
-def _names(text: str) -> list[str]:
-    return [protocol_string(name.strip()) for name in text.split(",")]
-
-
 def _quota_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     is_ip = ctx.params.get("ip") or ctx.params.get("ip_defaults")
     return [name for name in (_IP_QUOTAS if is_ip else _CLIENT_QUOTAS) if name.startswith(incomplete)]
@@ -190,7 +186,11 @@ def _run_set(args: Arguments) -> int:
 )
 @click.argument("names", nargs=-1, type=protocol_string, shell_complete=_quota_names, metavar="QUOTA...")
 @click.option(
-    "--delete-config", type=_names, multiple=True, metavar="QUOTA[,...]", help="the same, as kafka-configs.sh has it"
+    "--delete-config",
+    type=protocol_strings,
+    multiple=True,
+    metavar="QUOTA[,...]",
+    help="the same, as kafka-configs.sh has it",
 )
 @_entity_options()
 @apply_option()
