@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from kcore.client.monitor import MonitorError
 from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage
@@ -53,8 +54,12 @@ def run(args: Arguments) -> int:
     elif args.topic is None:
         raise UsageError("expected a TOPIC, or --dir DIR")
     else:
-        broker = MonitoredBroker(args, TopicPartition(args.topic, args.partition))
-        explained = _decoded(broker.ask("explain_lso", topic=args.topic, partition=args.partition)["value"])
+        try:
+            broker = MonitoredBroker(args, TopicPartition(args.topic, args.partition))
+            explained = _decoded(broker.ask("explain_lso", topic=args.topic, partition=args.partition)["value"])
+        except MonitorError as error:
+            error.add_note("--dir DIR reads the partition's files, Kafka's too")
+            raise
         data_dir = broker.data_dir
     explained = _with_transactional_ids(explained, data_dir)
     print(json.dumps(dataclasses.asdict(explained), indent=1) if args.json else explained)

@@ -78,6 +78,8 @@ def test_a_running_broker_says_which_producer_holds_it(tmp_path, capsys):
             "--dir goes without --data, --bootstrap and --broker",
         ),
         (("none", "--dir", "{data}"), "none-0"),
+        (("t", "--data", "{data}"), "no broker of this machine serves it (its first data directory has kcore-monitor"),
+        (("t", "--data", "{data}"), "(--dir DIR reads the partition's files, Kafka's too)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
