@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from kcore.inspect.partition_checks import Problem as Problem
     from kcore.inspect.repair import apply_in_place as apply_in_place
     from kcore.inspect.repair import apply_to_copy as apply_to_copy
+    from kcore.inspect.repair_losses import Loss as Loss
     from kcore.inspect.repair_plan import Action as Action
-    from kcore.inspect.repair_plan import Loss as Loss
     from kcore.inspect.repair_plan import Plan as Plan
     from kcore.inspect.repair_plan import plan_repair as plan_repair
     from kcore.inspect.replica_diff import PartitionDiff as PartitionDiff
@@ -41,7 +41,7 @@ _HOME = {
     "Action": "repair_plan",
     "Damage": "batch_reader",
     "IndexFile": "index_files",
-    "Loss": "repair_plan",
+    "Loss": "repair_losses",
     "PartitionDiff": "replica_diff",
     "Plan": "repair_plan",
     "Problem": "partition_checks",

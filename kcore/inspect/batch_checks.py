@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
 from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
+from kcore.inspect.index_evidence import IndexEvidence
 from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, end_of_segment, longest_ascending
 from kcore.inspect.segment_scan import Rows, ScannedSegment
+from kcore.log.log_file_names import OFFSET_INDEX_SUFFIX
 from kcore.record.batch_header import LENGTH_OFFSET
 
 if TYPE_CHECKING:
@@ -105,7 +107,8 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     limit, end = end_limit(partition, base), end_of_segment(partition, base)
     ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
     offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
-    if offsets_fit and known_epoch_of_all(partition, table):
+    goes_on = first[0] == base and bool((first[1:] == last[:-1] + 1).all())
+    if offsets_fit and goes_on and known_epoch_of_all(partition, table):
         return None
     problems: list[Problem] = []
     corrections: list[Correction] = []
@@ -113,6 +116,9 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     first, last = table["base_offset"], table["last_offset"]
     if not offsets_fit:
         first, last = _correct_offsets(segment, rows, base, end, problems, corrections)
+    if not (offsets_fit and goes_on):
+        first, last = _correct_by_index(partition, base, segment, first, last, problems, corrections)
+    if not offsets_fit:
         misfits = _misfits(segment, base, limit, first, last, problems)
     epochs = epoch_faults(partition, [segment], [first])
     of_epochs = epochs.certain + epochs.uncertain
@@ -170,6 +176,30 @@ def _correct_offsets(
             content = expected.to_bytes(LENGTH_OFFSET, "big")
             corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
     return first[is_valid], last[is_valid]
+
+
+def _correct_by_index(
+    partition: PartitionFiles,
+    base: int,
+    segment: ScannedSegment,
+    first: np.ndarray,
+    last: np.ndarray,
+    problems: list[Problem],
+    corrections: list[Correction],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(base offsets, last offsets) of segment.batches, corrected where an entry of the offset index proves one."""
+    rows = segment.batches
+    if (rows["magic"] < 2).any():
+        return first, last
+    first, last = first.copy(), last.copy()
+    for n, expected in IndexEvidence(partition, base, end_limit(partition, base), rows).certain(first, last):
+        found, position = int(first[n]), int(rows["position"][n])
+        first[n], last[n] = expected, last[n] - found + expected
+        text = f"base offset {found}: its entry in {OFFSET_INDEX_SUFFIX} says {expected}"
+        problems.append(Problem(segment.path, text, found, position))
+        content = expected.to_bytes(LENGTH_OFFSET, "big")
+        corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
+    return first, last
 
 
 def _filled_runs(rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end: int | None) -> list[tuple[int, int]]:

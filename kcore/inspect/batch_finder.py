@@ -6,8 +6,10 @@ A record may hold whole batches with the right CRC, so a batch with the right CR
 - a batch of magic 2 from which lengths lead on, batch by batch, exactly to such a batch, or where none follows, to the
   end of the file.  A batch inside a record leads to the rest of that record.
 
-A batch that is in the last bytes of another one leads there too.  So where the log has no gaps before, the offsets from
-the first batch on must go on without one, up to the offset at which the file ends if that is known.
+A batch that is in the last bytes of another one leads there too.  So in a log without gaps the offsets from the first
+batch on must go on without one, up to the offset at which the file ends if that is known.  In a log with gaps, as
+compaction leaves them, they must ascend; and a batch that is the whole value of another one's last header is none of
+the log's: the length of that value, right before it, leads to the end of the other batch.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import bisect
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kcore.errors import KafkaError
@@ -44,6 +46,9 @@ _LEGACY_HEADER = struct.Struct(">qiIb")
 _MAX_CODEC = 4
 #: So many bytes of a file are searched, one by one, for the ends of batches with a wrong length.
 _SEARCHED_BYTES = 64 << 20
+#: A header's key and both lengths are looked for in so many bytes before its value.
+_MAX_KEY_BYTES = 256
+_MAX_VARINT_BYTES = 5
 #: Of candidates with a wrong CRC so many times the bytes of the file are read, so that the time stays linear.
 _READ_AGAIN = 2
 
@@ -58,10 +63,17 @@ class Header(NamedTuple):
     #: In magic 0 and 1 the base offset.
     last_offset: int
     crc: int
+    #: How many records it has; -1 in magic 0 and 1.
+    record_count: int = -1
 
     @property
     def end(self) -> int:
         return self.position + self.size
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether an offset of it has no record, as compaction leaves it."""
+        return 0 <= self.record_count <= self.last_offset - self.base_offset
 
 
 class Found(NamedTuple):
@@ -77,9 +89,16 @@ class BatchFinder:
     thread-safe."""
 
     def __init__(
-        self, fd: int, path: str, size: int, next_offset: int | None = None, end_offset: int | None = None
+        self,
+        fd: int,
+        path: str,
+        size: int,
+        next_offset: int | None = None,
+        end_offset: int | None = None,
+        may_have_gaps: Callable[[], bool] | None = None,
     ) -> None:
-        """next_offset: of the batch with which the reader begins, end_offset: at which the file ends; if known."""
+        """next_offset: of the batch with which the reader begins, end_offset: at which the file ends; if known.
+        may_have_gaps: whether other files show that the log is compacted; called when it matters, once."""
         self._fd = fd
         self._path = path
         self._size = size
@@ -91,6 +110,9 @@ class BatchFinder:
         self._next_is_exact = next_offset is not None
         self._end_offset = end_offset
         self._has_gaps = False
+        self._may_have_gaps = may_have_gaps
+        #: Where batches were last searched for gaps.
+        self._searched_for_gaps = -1
         self._has_messages = False
         self._window, self._window_start = b"", 0
         self._index: list[tuple[int, int]] | None = None
@@ -126,10 +148,11 @@ class BatchFinder:
 
     def after(self, position: int) -> Found:
         """What follows the batch at the position, which is not valid.  Raises OSError."""
+        target = self._indexed_after(position)
+        self._look_for_gaps(target)
         header = self._header_at(position, to_the_end=False)
         if header is not None and not self._continues(header):
             header = None
-        target = self._indexed_after(position)
         if header is not None and (position < target < header.end or header.end > self._size):
             if target == self._size:
                 return Found(header, None)  # torn off: the batch is the last one
@@ -144,6 +167,26 @@ class BatchFinder:
             found = target
         self._next_is_exact = False
         return Found(header, found)
+
+    def _look_for_gaps(self, target: int) -> None:
+        """Whether the log has gaps, by other files, or by what follows the batch that the index names."""
+        if not self._has_gaps and self._may_have_gaps is not None:
+            self._has_gaps, self._may_have_gaps = self._may_have_gaps(), None
+        if not self._has_gaps and target > self._searched_for_gaps:
+            self._searched_for_gaps = target
+            self._has_gaps = self._has_gaps_from(target)
+
+    def _has_gaps_from(self, position: int) -> bool:
+        """Whether gaps are in the first batches from a valid one on."""
+        header = self._header_at(position)
+        while header is not None and not header.lacks_records:
+            following = self._header_at(header.end) if header.end < position + _CHUNK else None
+            if following is None or not self._is_valid(following):
+                return False
+            if following.magic == 2 and following.base_offset > header.last_offset + 1:
+                return True
+            header = following
+        return header is not None
 
     def _continues(self, header: Header) -> bool:
         if header.magic < 2 or not self._next_offset <= header.base_offset <= header.last_offset < self._offsets[1]:
@@ -218,6 +261,8 @@ class BatchFinder:
         if not beyond and self._end_offset is not None and end_offset != self._end_offset and not self._has_gaps:
             return None
         start = next((n for n, header in enumerate(offsets) if header.base_offset >= floor), 0)
+        if (value_end := self._end_of_header_value(chain[0].position)) is not None:
+            start = max(start, next((n for n, header in enumerate(offsets) if header.position == value_end), 0))
         for n in range(start, len(offsets) - 1):
             # Without an index the chain is all the rest of the file, and a gap far away says nothing about its start.
             if not beyond and offsets[n].position > chain[0].position + _CHUNK:
@@ -226,6 +271,20 @@ class BatchFinder:
             if not is_next and (not self._has_gaps or offsets[n + 1].base_offset <= offsets[n].last_offset):
                 start = n + 1
         return chain[start].position if start < len(chain) else None
+
+    def _end_of_header_value(self, start: int) -> int | None:
+        """Where the value of a record's header ends that begins at `start`; None if the bytes before it are not those
+        of a header: the length of its key, the key, the length of its value."""
+        before = self._bytes_at(max(start - _MAX_KEY_BYTES, 0), min(start, _MAX_KEY_BYTES))
+        for value_at in range(len(before) - 1, max(len(before) - 1 - _MAX_VARINT_BYTES, 0), -1):
+            length = _varint(before[value_at:])
+            if length is None or length <= 0:
+                continue
+            for key_at in range(value_at, 0, -1):
+                stored = before[max(key_at - 2, 0) : key_at]
+                if value_at - key_at in (_varint(stored), _varint(stored[-1:])) and _is_text(before[key_at:value_at]):
+                    return start + length
+        return None
 
     def _candidates(self, start: int, end: int) -> Iterator[int]:
         """The positions in [start, end) of bytes that look like the header of a batch of magic 2."""
@@ -249,7 +308,7 @@ class BatchFinder:
         size = LOG_OVERHEAD + length
         if not 0 <= magic < len(SMALLEST_SIZE) or size < SMALLEST_SIZE[magic]:
             return None
-        last_offset = base_offset
+        last_offset, count = base_offset, -1
         if magic == 2:
             if len(data) < HEADER_SIZE:
                 return None
@@ -262,7 +321,7 @@ class BatchFinder:
             return None
         if not any_offset and not lowest <= base_offset <= last_offset < limit:
             return None
-        return Header(position, size, magic, base_offset, last_offset, crc)
+        return Header(position, size, magic, base_offset, last_offset, crc, count)
 
     def _is_valid(self, header: Header) -> bool:
         """Whether its CRC is right."""
@@ -293,6 +352,22 @@ class BatchFinder:
         if at < 0 or at + count > len(self._window):
             self._window, self._window_start, at = os.pread(self._fd, max(count, 1 << 16), position), position, 0
         return self._window[at : at + count]
+
+
+def _varint(data: bytes) -> int | None:
+    """The number that all these bytes encode, as records have their lengths; None if they encode none."""
+    if not data or data[-1] & 0x80 or not all(byte & 0x80 for byte in data[:-1]):
+        return None
+    number = sum((byte & 0x7F) << 7 * n for n, byte in enumerate(data))
+    return number >> 1 ^ -(number & 1)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _looks_like_a_header(data: bytes, offsets: tuple[int, int]) -> list[int]:

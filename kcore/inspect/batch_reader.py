@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from typing import NamedTuple
 
@@ -84,6 +84,7 @@ def read_batches(
     check_crc: bool = True,
     next_offset: int | None = None,
     end_offset: int | None = None,
+    may_have_gaps: Callable[[], bool] | None = None,
 ) -> Iterator[MemoryRecords | Damage | Tail]:
     """The batches of a file from position `start` on, in order, a chunk at a time; damage and a partial
     end at their positions.
@@ -92,11 +93,12 @@ def read_batches(
     costs one batch, and after a damaged page at the first batch that it does not touch.  A yielded item is valid until
     the next one is read: they share a buffer.
     next_offset: the offset after the batch before `start`; end_offset: the one at which the file ends; if known.
+    may_have_gaps: whether other files show that the log is compacted; called only at damage.
     Raises OSError.
     """
     with log_files.open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        finder = BatchFinder(file.fileno(), path, size, next_offset, end_offset)
+        finder = BatchFinder(file.fileno(), path, size, next_offset, end_offset, may_have_gaps)
         buffer = bytearray(min(_CHUNK, max(size - start, 0)))
         position = start
         while position < size:

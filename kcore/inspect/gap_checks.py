@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.text import counted
 from kcore.common.topic_names import INTERNAL_TOPICS
+from kcore.errors import KafkaError
+from kcore.inspect import log_files
 from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
 from kcore.inspect.segment_scan import GAP_DTYPE, ScannedSegment, is_control
 from kcore.inspect.topic_settings import METADATA_FILE, cleanup_policy
 from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX
+from kcore.record.memory_records import MemoryRecords
 
 if TYPE_CHECKING:
     import numpy as np
 
 #: The first gaps of a partition, this many, are reported one by one; the others together as one problem.
 _SHOWN_GAPS = 100
+#: So many segments before and after one, and so many bytes of each, are searched for gaps.
+_NEAR = 2
+_SEARCHED_BYTES = 1 << 20
 _MAX_SEQUENCE = (1 << 31) - 1
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -144,6 +150,24 @@ def compaction_of(
         # Here the cleaner's checkpoint would be beside the metadata.
         return Compaction(f"{METADATA_FILE} has cleanup.policy=compact, though the cleaner was never here", -1)
     return None
+
+
+def may_have_gaps(partition: PartitionFiles, base: int, *, compacted: bool = False) -> bool:
+    """Whether anything but the segment itself shows that the log is compacted; of other segments those near it."""
+    if compaction_of(partition, (), compacted=compacted) is not None:
+        return True
+    n = bisect.bisect_left(partition.bases, base)
+    near = [*reversed(partition.bases[max(n - _NEAR, 0) : n]), *partition.bases[n + 1 : n + 1 + _NEAR]]
+    return any(_begins_with_gaps(partition.file(other, LOG_SUFFIX)) for other in near)
+
+
+def _begins_with_gaps(path: str) -> bool:
+    """False also for a file that is damaged there, or cannot be read."""
+    try:
+        with log_files.open_file(path) as file:
+            return MemoryRecords(file.read(_SEARCHED_BYTES)).batches.has_gaps
+    except (KafkaError, OSError):
+        return False
 
 
 def check_gaps(

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from kcore.common.progress import Progress
+from kcore.inspect.gap_checks import may_have_gaps
 from kcore.inspect.partition_checks import PartitionFiles, end_of_segment
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
 from kcore.log.log_file_names import LOG_SUFFIX
@@ -56,15 +57,28 @@ def _result(pending: Future[T] | Callable[[], T], progress: Progress) -> T:
                 return pending.result()
 
 
+def scan_segment_of(
+    partition: PartitionFiles, base: int, progress: Progress, *, records: bool = False, compacted: bool = False
+) -> ScannedSegment:
+    """A segment, read with what the other files of its partition say about its end and its gaps.  Raises OSError."""
+    return scan_segment(
+        partition.file(base, LOG_SUFFIX),
+        records=records,
+        progress=progress,
+        end_offset=end_of_segment(partition, base),
+        may_have_gaps=lambda: may_have_gaps(partition, base, compacted=compacted),
+    )
+
+
 def scan_all(
-    partition: PartitionFiles, jobs: int, progress: Progress, *, records: bool = False
+    partition: PartitionFiles, jobs: int, progress: Progress, *, records: bool = False, compacted: bool = False
 ) -> list[ScannedSegment]:
-    """The segments of a partition in order, read by several threads.  Raises OSError."""
+    """The segments of a partition in order, read by several threads.  compacted: gaps between offsets are no damage.
+    Raises OSError."""
 
     def scan(base: int) -> ScannedSegment | OSError:
-        path, end = partition.file(base, LOG_SUFFIX), end_of_segment(partition, base)
         try:
-            return scan_segment(path, records=records, progress=progress, end_offset=end)
+            return scan_segment_of(partition, base, progress, records=records, compacted=compacted)
         except OSError as error:  # raised at the end: leaving early stops all readers that report to this progress
             return error
 

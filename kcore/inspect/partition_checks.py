@@ -31,6 +31,7 @@ from kcore.log.checkpoints import (
 )
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_file_names import (
+    CLEAN_SHUTDOWN_FILE,
     LOG_SUFFIX,
     LOST_RECORDS_FILE,
     OFFSET_INDEX_SUFFIX,
@@ -245,6 +246,32 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
                 entry.start_offset,
                 warning=not partition.clean,
             )
+
+
+def beyond_recovery_point(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Problem | None:
+    """Batches of the last segment after a gap and beyond the recovery point of a clean stop: the log cannot have had
+    them there.  Without a gap before them they are right, and the checkpoint is wrong; so too if the high watermark is
+    beyond it."""
+    import numpy as np
+
+    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
+    if point is None or not partition.clean or once_reached(partition) > point:
+        return None
+    rows = segment.batches
+    beyond = np.flatnonzero(rows["last_offset"] >= point)
+    if not len(beyond):
+        return None
+    n = int(beyond[0])
+    first = int(rows["last_offset"][n - 1]) + 1 if n else base
+    if not first <= point or int(rows["base_offset"][n]) <= first:
+        return None
+    text = (
+        f"the log ends at offset {int(rows['last_offset'][-1]) + 1}, {RECOVERY_POINT_CHECKPOINT} says {point}: from "
+        f"offset {first} on the offsets of the batches are not certain, so `kcore repair` changes no file of this "
+        "partition; delete this replica and have it fetched again, or, if no other one has the records, delete "
+        f"{CLEAN_SHUTDOWN_FILE} and repair it: the batches then stay at these offsets"
+    )
+    return Problem(segment.path, text, first, int(rows["position"][n]))
 
 
 def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:

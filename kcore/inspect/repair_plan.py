@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -18,7 +18,7 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files, lost_mark
-from kcore.inspect.batch_checks import check_batches, check_offsets, with_right_epochs, with_right_offsets
+from kcore.inspect.batch_checks import check_batches, with_right_epochs, with_right_offsets
 from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.epoch_checks import epoch_faults, epochs_ascend, is_truth_about_epochs
@@ -28,15 +28,14 @@ from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
     as_far_as_readable,
+    beyond_recovery_point,
     check_end,
     check_index,
     check_small_file,
     end_limit,
-    end_of_segment,
     epochs_of,
     lone_log_problems,
     longest_ascending,
-    once_reached,
     unreadable,
 )
 from kcore.inspect.producer_checks import (
@@ -47,6 +46,7 @@ from kcore.inspect.producer_checks import (
     read_snapshots,
 )
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
+from kcore.inspect.repair_losses import AFTER_THE_CUT, Kept, Loss, first_doubtful_offsets, losses_of, missing_end
 from kcore.inspect.segment_scan import Rows, ScannedSegment, scan_segment
 from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -77,32 +77,8 @@ Salvage = Literal["truncate", "keep-after"]
 What = Literal["correct", "cut", "drop", "rewrite", "create", "remove"]
 
 
-AFTER_THE_CUT = "after the cut"
-
 #: How many corrections of a file an action's reason names.
 _SHOWN_CORRECTIONS = 3
-
-
-class Loss(NamedTuple):
-    """A stretch of a .log that would go, with the offsets that it holds or may hold; last_offset None: unknown."""
-
-    path: str
-    position: int
-    size: int
-    first_offset: int
-    last_offset: int | None
-    #: How many batches and records in it can still be read, and how many bytes cannot.
-    batches: int
-    records: int
-    unreadable_size: int
-    #: How many offsets the unreadable bytes may hold; None: unknown.
-    unreadable_offsets: int | None
-    reason: str
-
-    @property
-    def missing_offsets(self) -> int:
-        """How many offsets are in no file, though the log had them; `position` is then the end of the last file."""
-        return 0 if self.size else self.unreadable_offsets or 0
 
 
 @dataclass
@@ -206,28 +182,6 @@ class Plan:
     alternative: Alternative | None = None
 
 
-@dataclass
-class _Kept:
-    """A segment as it is and as it will be."""
-
-    base: int
-    segment: ScannedSegment
-    #: One for each batch of the segment: whether it stays.
-    mask: np.ndarray
-    after: ScannedSegment
-    #: The stretches that stay.
-    ranges: list[tuple[int, int]]
-    removed: bool = False
-
-    @property
-    def changed(self) -> bool:
-        return self.removed or self.ranges != ([(0, self.segment.size)] if self.segment.size else [])
-
-    @property
-    def loses_end(self) -> bool:
-        return (self.ranges[-1][1] if self.ranges else 0) < self.segment.size
-
-
 def plan_repair(
     path: str,
     *,
@@ -266,7 +220,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     """compacted: gaps between offsets are no damage.  Raises OSError."""
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
-    segments = scan_all(partition, jobs, progress, records=True)
+    segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
     for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
         segments[n] = with_right_offsets(partition, base, segment)
@@ -283,11 +237,12 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.beyond_repair.append(Problem(directory, text))
         plan.problems.append(plan.beyond_repair[-1])
         return plan
-    if (beyond := _beyond_recovery_point(partition, kept)) is not None:
+    last = kept[-1] if kept and not kept[-1].removed else None
+    if last is not None and (beyond := beyond_recovery_point(partition, last.base, last.after)) is not None:
         plan.beyond_repair.append(beyond)
         plan.problems.append(beyond)
         return plan
-    plan.problems += _missing_end(partition, kept)
+    plan.problems += missing_end(partition, kept)
     _plan_logs(plan, partition, kept, salvage)
     plan.alternative = _alternative(plan, partition, kept, salvage)
     remaining = [part for part in kept if not part.removed]
@@ -301,7 +256,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
-    _plan_mark(plan, partition, kept)
+    _plan_mark(plan, partition, kept, gaps)
     for path in log_files.known_files(directory, marked=True):
         # A .log.swap may be the only copy of the segments that it replaces, so its damage is only reported.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
@@ -325,7 +280,7 @@ def _not_among(known: list[Problem], problems: list[Problem]) -> list[Problem]:
     return [problem for problem in problems if (problem.path, problem.position) not in places]
 
 
-def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[_Kept]:
+def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[Kept]:
     """Which batches stay: valid ones that are where they should be; with "truncate" those before the first gap."""
     import numpy as np
 
@@ -352,11 +307,11 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
         else:
             removed = False
         after = segment.only(mask)
-        kept.append(_Kept(base, segment, mask, after, _ranges(after), removed))
+        kept.append(Kept(base, segment, mask, after, _ranges(after), removed))
     return kept
 
 
-def _alternative(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> Alternative | None:
+def _alternative(plan: Plan, partition: PartitionFiles, kept: list[Kept], salvage: Salvage) -> Alternative | None:
     """What keep-after would keep beyond a plan with truncate.  (truncate never keeps more than keep-after.)"""
     if salvage == "keep-after" or not any(part.changed for part in kept):
         return None
@@ -367,7 +322,11 @@ def _alternative(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salva
         batches += len(more)
         records += ours.segment.records_of(more)
         size += int(more["size"].sum(dtype="i8"))
-    return Alternative("keep-after", batches, records, size, list(_losses(plan, partition, other))) if batches else None
+    return (
+        Alternative("keep-after", batches, records, size, list(losses_of(partition, other, plan.problems)))
+        if batches
+        else None
+    )
 
 
 def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
@@ -398,8 +357,8 @@ def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:
     return [(int(starts[a]), int(ends[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> None:
-    plan.losses += _losses(plan, partition, kept)
+def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[Kept], salvage: Salvage) -> None:
+    plan.losses += losses_of(partition, kept, plan.problems)
     for part in kept:
         path, size = part.segment.path, part.segment.size
         if part.removed:
@@ -417,103 +376,7 @@ def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[_Kept], salvage
             plan.actions.append(action)
 
 
-def _missing_end(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Problem]:
-    """The offsets that the log had, by its checkpoints, and the last file, which can be read to its end, does not."""
-    if not kept:
-        return
-    segment, base = kept[-1].segment, kept[-1].base
-    rows = segment.batches
-    if segment.size != (int(rows["position"][-1] + rows["size"][-1]) if len(rows) else 0):
-        return
-    end_offset = max([base, *(rows["last_offset"][-1:] + 1).tolist()])
-    if end_offset < (limit := once_reached(partition)):
-        problems = check_end(partition, segment.path, end_offset)
-        yield next(p for p in problems if f"says {limit}" in p.text)._replace(last_offset=limit - 1)
-
-
-def _beyond_recovery_point(partition: PartitionFiles, kept: list[_Kept]) -> Problem | None:
-    """Batches that would stay, after a gap and beyond the recovery point of a clean stop: the log cannot have had them
-    there.  Without a gap before them they are right, and the checkpoint is wrong; so too if the high watermark is
-    beyond it."""
-    import numpy as np
-
-    last = next((part for part in reversed(kept) if not part.removed), None)
-    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
-    if last is None or last is not kept[-1] or point is None or not partition.clean or once_reached(partition) > point:
-        return None
-    rows = last.after.batches
-    beyond = np.flatnonzero(rows["last_offset"] >= point)
-    if not len(beyond):
-        return None
-    n = int(beyond[0])
-    first = int(rows["last_offset"][n - 1]) + 1 if n else last.base
-    if not first <= point or int(rows["base_offset"][n]) <= first:
-        return None
-    text = (
-        f"the log ends at offset {int(rows['last_offset'][-1]) + 1}, {RECOVERY_POINT_CHECKPOINT} says {point}: from "
-        f"offset {first} on the offsets of the batches are not certain, so no file of this partition changes"
-    )
-    return Problem(last.segment.path, text, first, int(rows["position"][n]))
-
-
-def _losses(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> Iterator[Loss]:
-    """The stretches that are removed from the segments, and the end of the log that is in no file."""
-    end_offset = kept[0].base if kept else 0
-    for n, part in enumerate(kept):
-        end_offset = max(end_offset, part.base)
-        end = kept[n + 1].base if n + 1 < len(kept) else end_of_segment(partition, part.base)
-        yield from _losses_of(plan, part, end_offset, end, is_last=n + 1 == len(kept))
-        if part.after.end_offset is not None:
-            end_offset = max(end_offset, part.after.end_offset)
-    for missing in _missing_end(partition, kept):
-        first, last = missing.offset or 0, missing.last_offset or 0
-        yield Loss(missing.path, kept[-1].segment.size, 0, first, last, 0, 0, 0, last - first + 1, missing.text)
-
-
-def _losses_of(plan: Plan, part: _Kept, end_offset: int, end_limit: int | None, *, is_last: bool) -> Iterator[Loss]:
-    """Those of one segment.  end_offset: the end of the log before it; end_limit: where the segment ends, if known."""
-    rows, after = part.segment.batches, part.after.batches
-    bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
-    starts = [0, *bounds[1::2]]
-    for start, end in zip(starts, bounds[0::2], strict=True):
-        if start == end:
-            continue
-        following = after[after["position"] >= end]
-        before = after[after["position"] < start]
-        first = max(int(before["last_offset"][-1]) + 1, end_offset) if len(before) else end_offset
-        readable = rows[(rows["position"] >= start) & (rows["position"] < end)]
-        next_offset = int(following["base_offset"][0]) if len(following) else end_limit
-        last = None if next_offset is None else next_offset - 1
-        if is_last and not len(following):
-            highest = max([first - 1, *readable["last_offset"].tolist()])
-            if len(readable) and readable["position"][-1] + readable["size"][-1] == end:
-                last = max(highest, first)
-            elif last is not None and last <= highest:
-                last = None
-        reasons = [p for p in plan.problems if p.path == part.segment.path and p.position is not None]
-        unreadable_size = end - start - int(readable["size"].sum(dtype="i8"))
-        unreadable_offsets = None
-        if not unreadable_size:
-            unreadable_offsets = 0
-        elif last is not None:
-            held = int((readable["last_offset"] - readable["base_offset"] + 1).sum(dtype="i8"))
-            unreadable_offsets = max(last - first + 1 - held, 0)
-        said = next((p.text for p in reasons if p.position is not None and start <= p.position < end), None)
-        yield Loss(
-            part.segment.path,
-            start,
-            end - start,
-            first,
-            last,
-            len(readable),
-            part.segment.records_of(readable),
-            unreadable_size,
-            unreadable_offsets,
-            said or AFTER_THE_CUT,
-        )
-
-
-def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:
     for part in kept:
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             path = partition.file(part.base, suffix)
@@ -537,7 +400,7 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> N
             plan.actions.append(Action("remove", path, "no .log beside it"))
 
 
-def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:
     snapshots = read_snapshots(partition)
     aborted = AbortedTransactions(open_at_start(partition, snapshots), partition.log_start_offset)
     end_offset = plan.end_offset or 0
@@ -580,7 +443,7 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) ->
             plan.actions.append(Action("remove", path, problem.text))
 
 
-def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:
     path = os.path.join(partition.directory, LEADER_EPOCH_CHECKPOINT)
     parts = [part for part in kept if not part.removed]
     problems = as_far_as_readable(path, check_small_file(path)) if os.path.lexists(path) else []
@@ -609,33 +472,15 @@ def _are_batches_right(partition: PartitionFiles, segments: list[ScannedSegment]
     return bool(partition.epochs) and epochs_ascend(segments) and not is_truth_about_epochs(partition, segments)
 
 
-def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+def _plan_mark(plan: Plan, partition: PartitionFiles, kept: list[Kept], gaps: list[Problem]) -> None:
     """First of the actions: it is on the disk before anything is cut."""
-    losses: list[tuple[int, int | None]] = []
-    for loss in plan.losses:
-        # Where records go and the batches around them leave no offset free, some offset beside them is wrong.
-        none_is_free = loss.last_offset is not None and loss.last_offset < loss.first_offset
-        losses.append((loss.first_offset, None if none_is_free and loss.records else loss.last_offset))
-    losses += ((offset, None) for offset in _first_doubtful_offsets(partition, kept))
+    losses = [(loss.first_offset, loss.last_offset) for loss in plan.losses]
+    losses += ((offset, None) for offset in first_doubtful_offsets(partition, kept, gaps))
     first_offset = lost_mark.first_lost_offset(plan.directory, losses, partition.log_start_offset)
     if first_offset is not None:
         path = os.path.join(plan.directory, LOST_RECORDS_FILE)
         what: What = "rewrite" if os.path.lexists(path) else "create"
         plan.actions.insert(0, Action(what, path, lost_mark.REASON, content=encode_mark(first_offset)))
-
-
-def _first_doubtful_offsets(partition: PartitionFiles, kept: list[_Kept]) -> Iterator[int]:
-    """Of each segment in which batches contradict each other: the first offset whose batch may be another one.
-
-    Those that stay are more than those that go, and still may be the wrong ones; but not while they go on without a gap
-    from the segment's name."""
-    import numpy as np
-
-    for part in kept:
-        if part.changed and not part.removed and check_offsets(partition, part.base, part.segment):
-            rows = part.after.batches
-            right = np.concatenate([[part.base], rows["last_offset"] + 1])
-            yield int(right[np.flatnonzero(np.append(rows["base_offset"], -1) != right)[0]])
 
 
 def _checkpoint(lines: list[str]) -> bytes:

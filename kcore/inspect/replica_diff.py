@@ -127,11 +127,11 @@ class PartitionDiff:
 class _Replica:
     """All batches of one side, and the files that hold them."""
 
-    def __init__(self, directory: str, jobs: int, progress: Progress) -> None:
+    def __init__(self, directory: str, jobs: int, progress: Progress, *, compacted: bool) -> None:
         import numpy as np
 
         self.partition = PartitionFiles.of(directory)
-        self.segments = scan_all(self.partition, jobs, progress)
+        self.segments = scan_all(self.partition, jobs, progress, compacted=compacted)
         for base, segment in zip(self.partition.bases, self.segments, strict=True):
             find_gaps(self.partition, base, segment)
         self.rows = Rows.of([segment.batches for segment in self.segments])
@@ -184,7 +184,7 @@ def compare(
     Raises OSError, KafkaError for records that cannot be read.
     """
     progress = progress or Progress("diff", 0, quiet=True)
-    left, right = _Replica(a, jobs, progress), _Replica(b, jobs, progress)
+    left, right = (_Replica(side, jobs, progress, compacted=gaps_are_cleaning) for side in (a, b))
     diff = PartitionDiff(a, b, max(left.start, right.start), min(left.end, right.end))
     diff.damages = [*left.damages(), *right.damages()]
     diff.epochs_a, diff.epochs_b = left.epochs, right.epochs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +265,15 @@ def is_control(rows: np.ndarray) -> np.ndarray:
 
 
 def scan_segment(
-    path: str, *, records: bool = True, progress: Progress | None = None, end_offset: int | None = None
+    path: str,
+    *,
+    records: bool = True,
+    progress: Progress | None = None,
+    end_offset: int | None = None,
+    may_have_gaps: Callable[[], bool] | None = None,
 ) -> ScannedSegment:
     """Read a whole .log.  records: decompress, parse and count the records too.  end_offset: where it ends, if known.
+    may_have_gaps: whether other files show that the log is compacted; called only at damage.
 
     With records=False one native pass reads the file, up to the first damage, and releases the GIL.  read_batches()
     reads the rest, or the whole file with records=True.
@@ -276,7 +282,12 @@ def scan_segment(
     segment = ScannedSegment(path, os.path.getsize(path), log_files.data_size(path))
     start = 0 if records else _scan_natively(segment, progress)
     at = start
-    for item in read_batches(path, start, next_offset=segment.end_offset if start else None, end_offset=end_offset):
+    next_offset = segment.end_offset if start else None
+
+    def has_gaps() -> bool:
+        return _has_gaps(segment.batches) or (may_have_gaps is not None and may_have_gaps())
+
+    for item in read_batches(path, start, next_offset=next_offset, end_offset=end_offset, may_have_gaps=has_gaps):
         if isinstance(item, Damage):
             _add_damaged(segment, item, records)
         elif isinstance(item, Tail):
@@ -292,6 +303,13 @@ def scan_segment(
     if progress is not None:
         progress.advance(max(segment.size - at, 0), path)
     return segment
+
+
+def _has_gaps(rows: Rows) -> bool:
+    """Whether an offset between these batches has no record."""
+    first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
+    lacks_records = (count >= 0) & (count <= last - first)
+    return bool(lacks_records.any() or (first[1:] > last[:-1] + 1).any())
 
 
 def _add_damaged(segment: ScannedSegment, damage: Damage, records: bool) -> None:

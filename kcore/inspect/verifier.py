@@ -21,23 +21,23 @@ from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_checks import check_batches, consistent
 from kcore.inspect.gap_checks import check_gaps, find_gaps
-from kcore.inspect.parallel import Work, in_order
+from kcore.inspect.parallel import Work, in_order, scan_segment_of
 from kcore.inspect.partition_checks import (
     SEGMENT_KINDS,
     IndexContents,
     PartitionFiles,
     Problem,
+    beyond_recovery_point,
     check_end,
     check_index,
     check_small_file,
-    end_of_segment,
     lone_log_problems,
     read_index,
     unreadable,
 )
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
-from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT
+from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -153,8 +153,7 @@ class Verifier:
             # The indexes are read before the log: a running broker appends to the log first, then to the indexes.
             indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
-                end = end_of_segment(partition, base)
-                segment = scan_segment(path, records=self.records, progress=self.progress, end_offset=end)
+                segment = self._scanned(partition, base)
             except OSError as error:
                 result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
@@ -168,6 +167,10 @@ class Verifier:
             return result
 
         return examine
+
+    def _scanned(self, partition: PartitionFiles, base: int) -> ScannedSegment:
+        """Raises OSError."""
+        return scan_segment_of(partition, base, self.progress, records=self.records, compacted=self.compacted)
 
     def _index(
         self,
@@ -267,10 +270,10 @@ class Verifier:
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
         # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
-        log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
-        end = end_of_segment(partition, base)
-        segment = scan_segment(log, records=self.records, progress=self.progress, end_offset=end)
+        segment = self._scanned(partition, base)
+        # As the caller names it: without "./".
+        segment.path = os.path.join(os.path.dirname(path), os.path.basename(segment.path))
         sound = consistent(partition, base, segment)
         result = Examined()
         if is_log:
@@ -302,8 +305,13 @@ def _judge_log(
     if partition.next_base(base) is not None:
         return
     end = base if sound.end_offset is None else sound.end_offset
+    beyond = beyond_recovery_point(partition, base, sound)
+    if beyond is not None:
+        # Says more than check_end() about the same.
+        result.problems.append(beyond)
     if not sound.incomplete:
-        result.problems += check_end(partition, segment.path, end)
+        problems = check_end(partition, segment.path, end)
+        result.problems += (p for p in problems if beyond is None or RECOVERY_POINT_CHECKPOINT not in p.text)
     elif segment.tail is not None and not partition.clean:
         problems = check_end(partition, segment.path, end)
         result.problems += (problem for problem in problems if REPLICATION_OFFSET_CHECKPOINT in problem.text)

@@ -17,7 +17,8 @@ from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, data_dir_of, partitions_under
 from kcore.inspect.partition_checks import Problem
 from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
-from kcore.inspect.repair_plan import AFTER_THE_CUT, Action, Loss, Plan, plan_repair
+from kcore.inspect.repair_losses import AFTER_THE_CUT, Loss
+from kcore.inspect.repair_plan import Action, Plan, plan_repair
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.tools.command_line import DAMAGE, DIRECTORY, FILE, OK, Arguments, UsageError, json_option, reading_options
 from kcore.tools.commands import command

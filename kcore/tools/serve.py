@@ -15,9 +15,8 @@ from typing import Any
 
 import click
 
-from kcore.common.properties import read_properties
 from kcore.common.text import plain_error
-from kcore.errors import KafkaError, StartCancelled
+from kcore.errors import InvalidConfig, KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import bracketed
@@ -25,6 +24,7 @@ from kcore.tools.command_line import DIRECTORY, FILE, Arguments, positive
 from kcore.tools.commands import command
 from kcore.tools.hints import client_hint, script, short
 from kcore.tools.parent_process import end_with_parent
+from kcore.tools.serve_settings import given_settings, with_source
 
 #: How long a thread that computes keeps the GIL from one that wants it.  Python's default of 5 ms is long for a broker
 #: whose background threads (flush, checkpoints, retention) share the GIL with its requests.
@@ -49,7 +49,12 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 )
 @click.option("--port", type=int, metavar="N", help=f"port, 0 for a free one (default {DEFAULT_PORT})")
 @click.option("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
-@click.option("--config", type=FILE, metavar="FILE", help="a server.properties")
+@click.option("--config", type=FILE, metavar="FILE", help="a server.properties, or the same as TOML (FILE.toml)")
+@click.option(
+    "--environment",
+    is_flag=True,
+    help="take settings from variables too: KAFKA_LOG_DIRS is log.dirs, as in images of Kafka; they go before the file",
+)
 @click.option("--id", type=int, metavar="N", help="this broker's id (broker.id)")
 @click.option(
     "--store",
@@ -183,7 +188,14 @@ def _hints(broker: Broker, args: Arguments) -> list[str]:
 
 
 def _broker(args: Arguments) -> Broker:
-    properties: dict[str, Any] = read_properties(args.config) if args.config else {}
+    try:
+        return _configured_broker(args)
+    except InvalidConfig as error:
+        raise with_source(error, args) from None
+
+
+def _configured_broker(args: Arguments) -> Broker:
+    properties: dict[str, Any] = dict(given_settings(args))
     if args.data:
         # --data wins over the file.  One that -o sets too is a contradiction, which Broker refuses.
         properties.pop("log.dirs", None)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from kcore.client.admin_client import AdminClient
 from kcore.client.broker_process import process
 from kcore.client.monitor import store_lock
-from kcore.common.properties import read_properties
 from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
@@ -25,6 +24,7 @@ from kcore.tools import config_file
 from kcore.tools.bootstrap import default_bootstrap
 from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, addresses
 from kcore.tools.hints import absolute_script, client_hint, script, short
+from kcore.tools.serve_settings import given_settings
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
 #: one to see what happens.
@@ -94,7 +94,7 @@ class _ServedCluster:
     def __init__(self, args: Arguments, *, time: Time = SYSTEM_TIME) -> None:
         """Raises UsageError."""
         given = {text.partition("=")[0].strip() for text in args.overrides}
-        given |= set(read_properties(args.config)) if args.config else set()
+        given |= set(given_settings(args))
         for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
             if name in given:
                 raise UsageError(f"{name} is not the same for all brokers: --brokers sets it for each")
@@ -264,6 +264,7 @@ class _ServedCluster:
         command += ["--id", str(number), "--data", data_dir, "--store", store, "--port", str(self._port(number))]
         command += ["--host", args.host] if args.host is not None else []
         command += ["--config", config] if config else []
+        command += ["--environment"] if args.environment else []
         if self._monitoring is not None:
             host, port = self._monitoring
             command += ["--monitoring", bracketed(host, port + number)]

@@ -16,7 +16,7 @@ import pytest
 from kcore.common.progress import Progress, Stopped
 from kcore.common.text import date_of
 from kcore.common.topic_partition import TopicPartition
-from kcore.inspect import verifier
+from kcore.inspect import parallel, verifier
 from kcore.inspect.partition_checks import read_index
 from kcore.inspect.segment_scan import scan_segment
 from kcore.log.log_config import LogConfig
@@ -450,7 +450,7 @@ def test_what_a_running_broker_appends_while_the_log_is_read_is_no_damage(tmp_pa
                 log.append_as_leader(batch(n))
             return scan
 
-        monkeypatch.setattr(verifier, "scan_segment", scan_and_go_on)
+        monkeypatch.setattr(parallel, "scan_segment", scan_and_go_on)
         assert verify(capsys, path)[:2] == (0, [])
         assert len(list(path.glob("*.log"))) > 1, "a segment was rolled meanwhile"
 
@@ -585,14 +585,14 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(data, monkeypatch, c
 
 def test_ctrl_c_prints_the_findings_so_far(data, monkeypatch, capsys):
     flip(data / "g-none-0" / LOG, 3600)
-    scan = verifier.scan_segment
+    scan = parallel.scan_segment
 
     def interrupted(path, **options):
         if "g-txn-0" in path:
             raise KeyboardInterrupt
         return scan(path, **options)
 
-    monkeypatch.setattr(verifier, "scan_segment", interrupted)
+    monkeypatch.setattr(parallel, "scan_segment", interrupted)
     status, problems, summary = verify(capsys, data, "--jobs", "2")
     assert (status, summary["interrupted"]) == (130, True)
     assert [problem["type"] for problem in problems] == ["damage"]
