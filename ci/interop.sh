@@ -22,5 +22,6 @@ PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/commands.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/web.py
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_commands.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mixed.py "$(bash ci/kafka_jars.sh kafka39)"

@@ -57,6 +57,8 @@ EXCEPTIONS = {
     "tools.spark": {"spark"},
     # kcore's own brokers keep the topics' cleanup.policy in their store: there is no other place that has it.
     "inspect.topic_settings": {"metadata"},
+    # The names of what ACLs have as codes.
+    "tools.acls": {"security.acl"},
     "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
 }
 

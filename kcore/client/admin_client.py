@@ -211,7 +211,7 @@ class AdminClient:
         of a topic that may not be described or cannot exist."""
         named = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
         response = self._ask_any(m.MetadataRequest(topics=named, allow_auto_topic_creation=False), m.MetadataResponse)
-        _raise_error(response.error_code, None)
+        raise_error(response.error_code, None)
         described = {}
         for topic in response.topics:
             if topic.error_code not in (NONE, LeaderNotAvailable.code):
@@ -334,7 +334,7 @@ class AdminClient:
         response = self._ask_controller(
             request, lpr.ListPartitionReassignmentsResponse, lambda response: [response.error_code]
         )
-        _raise_error(response.error_code, response.error_message)
+        raise_error(response.error_code, response.error_message)
         return {
             TopicPartition(topic.name, partition.partition_index): Reassignment(
                 tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
@@ -374,7 +374,7 @@ class AdminClient:
             request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
         )
         (result,) = response.topics
-        _raise_error(result.error_code, result.error_message)
+        raise_error(result.error_code, result.error_message)
         return result.num_partitions, result.replication_factor
 
     def create_partitions(self, name: str, count: int) -> None:
@@ -385,7 +385,7 @@ class AdminClient:
             request, cp.CreatePartitionsResponse, lambda response: [topic.error_code for topic in response.results]
         )
         for result in response.results:
-            _raise_error(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Raises UnknownTopicOrPartition, TopicDeletionDisabled and so on."""
@@ -396,7 +396,7 @@ class AdminClient:
             request, dt.DeleteTopicsResponse, lambda response: [topic.error_code for topic in response.responses]
         )
         for result in response.responses:
-            _raise_error(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     def waiting_deletion(self, name: str) -> str | None:
         """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
@@ -412,7 +412,7 @@ class AdminClient:
         )
         (result,) = response.topics
         if result.error_code != TopicAlreadyExists.code:
-            _raise_error(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
             return None
         # Kafka's brokers say only that the topic exists.
         message = result.error_message or ""
@@ -425,7 +425,7 @@ class AdminClient:
         request = _alter_request(_TOPIC, name, changes)
         response = self._ask_any(request, iac.IncrementalAlterConfigsResponse)
         for result in response.responses:
-            _raise_error(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     def alter_broker_config(self, broker: Node, changes: Mapping[str, str | None]) -> None:
         """Set settings of a running broker; None deletes one.  Raises InvalidRequest for a setting that a running
@@ -434,7 +434,7 @@ class AdminClient:
         with self._timed():
             response = self._send((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
         for result in response.responses:
-            _raise_error(result.error_code, result.error_message)
+            raise_error(result.error_code, result.error_message)
 
     def alter_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
@@ -459,9 +459,11 @@ class AdminClient:
             lambda response: [response.error_code],
             lambda response: response.error_message,
         )
-        _raise_error(response.error_code, response.error_message)
+        raise_error(response.error_code, response.error_message)
         return {
-            TopicPartition(topic.name, partition.partition_index): _error(partition.error_code, partition.error_message)
+            TopicPartition(topic.name, partition.partition_index): error_of(
+                partition.error_code, partition.error_message
+            )
             for topic in response.responses
             for partition in topic.partitions
         }
@@ -484,9 +486,9 @@ class AdminClient:
             lambda response: [p.error_code for p in _partition_results(response)] or [response.error_code],
             lambda response: next((p.error_message for p in _partition_results(response)), None),
         )
-        _raise_error(response.error_code, None)
+        raise_error(response.error_code, None)
         return {
-            TopicPartition(topic.topic, partition.partition_id): _error(partition.error_code, partition.error_message)
+            TopicPartition(topic.topic, partition.partition_id): error_of(partition.error_code, partition.error_message)
             for topic in response.replica_election_results
             for partition in topic.partition_result
         }
@@ -497,7 +499,7 @@ class AdminClient:
         Raises ClusterAuthorizationFailed, CoordinatorLoadInProgress and so on.
         """
         response = self._ask_any(ipi.InitProducerIdRequest(transactional_id=None), ipi.InitProducerIdResponse)
-        _raise_error(response.error_code, None)
+        raise_error(response.error_code, None)
         return response.producer_id, response.producer_epoch
 
     # -- requests ---------------------------------------------------------------------------------------
@@ -694,7 +696,7 @@ def _configs(response: dc.DescribeConfigsResponse, own_source: int) -> dict[str,
     """Resource -> setting -> value."""
     configs = {}
     for result in response.results:
-        _raise_error(result.error_code, result.error_message)
+        raise_error(result.error_code, result.error_message)
         configs[result.resource_name] = {
             config.name: ConfigValue(
                 config.value,
@@ -744,7 +746,8 @@ def _partition_results(response: el.ElectLeadersResponse) -> list[el.PartitionRe
     return [result for topic in response.replica_election_results for result in topic.partition_result]
 
 
-def _error(code: int, message: str | None) -> ApiError | None:
+def error_of(code: int, message: str | None) -> ApiError | None:
+    """The error that a broker answered, None for none."""
     if code == NONE:
         return None
     kind = for_code(code)
@@ -756,7 +759,8 @@ def explanation(kind: type[ApiError]) -> str:
     return (kind.__doc__ or kind.__name__).partition("\n")[0]
 
 
-def _raise_error(code: int, message: str | None) -> None:
+def raise_error(code: int, message: str | None) -> None:
+    """Raises the error that a broker answered, if there is one."""
     if code != NONE:
         kind = for_code(code)
         raise kind(message or f"{kind.__name__}: {explanation(kind)}")

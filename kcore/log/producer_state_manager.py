@@ -350,6 +350,11 @@ class ProducerStateManager(ProducerStates):
             candidates.append(self._unreplicated[min(self._unreplicated)].first_offset)
         return min(candidates) if candidates else None
 
+    def unfinished_txns(self) -> list[TxnMetadata]:
+        """The transactions that are open or not fully replicated, by first offset."""
+        txns = [*self._ongoing.values(), *self._unreplicated.values()]
+        return sorted(txns, key=lambda txn: txn.first_offset.message_offset)
+
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def remove_expired_producers(self, now_ms: int) -> None:

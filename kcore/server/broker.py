@@ -44,6 +44,7 @@ from kcore.server.topics.topic_changes import has_partitions, is_gone
 
 if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
+    from kcore.log.lso_explanation import LsoExplanation
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.replica.explain import FetchExplanation, IsrExplanation
     from kcore.replica.replica_manager import ReplicaManager
@@ -497,6 +498,15 @@ class Broker:
         with self._serving() as running:
             base = running.base
             return explain_fetch(base.replica_manager, tp, params, data, base.replication_quotas.leader)
+
+    def explain_lso(self, topic: str, partition: int = 0) -> LsoExplanation:
+        """Which transactions hold back the last stable offset of a partition: producer, first offset, since when.
+
+        A frozen value; str() of it is a text for people.  Raises as log().
+        """
+        from kcore.log.lso_explanation import explain_lso
+
+        return explain_lso(self.log(topic, partition))
 
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -37,6 +37,8 @@ from kcore.tools.command_line import (
     several,
 )
 
+_Client = TypeVar("_Client", bound=AdminClient)
+
 #: A request carries it in ms.
 _LONGEST_S = MAX_INT32 // 1000
 #: So long the error may follow of a broker whose process stands still.
@@ -58,6 +60,11 @@ def cluster_options(json_help: str) -> Decorator:
 
 def timeout_option(what: str = "for each request", default: int = 30) -> Decorator:
     return click.option("--timeout", type=_seconds, default=default, metavar="S", help=f"{what}; default {default}")
+
+
+def apply_option() -> Decorator:
+    """Of a command that prints what it would do."""
+    return click.option("--apply", is_flag=True, help="do it; without, only the plan is printed")
 
 
 def topic_options(text: str | None = None, *, kafkas_tool: str = "kafka-topics.sh") -> Decorator:
@@ -133,8 +140,15 @@ class Errors:
 def admin_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterator[AdminClient]:
     """It names brokers that do not answer as Errors does.  ends_where_locked: as AdminClient's, for a command that
     changes nothing.  Raises UsageError."""
+    with cluster_client(AdminClient, args, ends_where_locked=ends_where_locked) as client:
+        yield client
+
+
+@contextmanager
+def cluster_client(kind: type[_Client], args: Arguments, *, ends_where_locked: bool = False) -> Iterator[_Client]:
+    """admin_client() of another class."""
     options = _options(args) | {"ends_where_locked": ends_where_locked}
-    with _named_silence(options["bootstrap"]) as errors, AdminClient(**options, on_silence=errors) as client:
+    with _named_silence(options["bootstrap"]) as errors, kind(**options, on_silence=errors) as client:
         yield client
 
 

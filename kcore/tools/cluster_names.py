@@ -26,6 +26,11 @@ def group_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return _starting(incomplete, _from_cluster(ctx, lambda client: (g.group_id for g in client.list_groups()[0])))
 
 
+def broker_ids_of_cluster(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """As topic_names(), of brokers that are alive."""
+    return _starting(incomplete, _from_cluster(ctx, lambda client: map(str, client.describe_cluster(()).brokers)))
+
+
 def _from_cluster(ctx: click.Context, ask: Callable[[GroupClient], Iterable[str]]) -> list[str]:
     try:
         bootstrap = str(ctx.params.get("bootstrap") or default_bootstrap())

@@ -142,6 +142,11 @@ def protocol_string(text: str) -> str:
     return text
 
 
+def protocol_strings(text: str) -> list[str]:
+    """ "a,b"; raises click.BadParameter."""
+    return [protocol_string(part.strip()) for part in text.split(",")]
+
+
 def addresses(text: str) -> list[tuple[str, int]]:
     """host:port,[::1]:port,host: with Kafka's port where there is none.  Raises UsageError."""
     result = []

@@ -1,4 +1,4 @@
-"""`kcore explain isr` and `kcore explain fetch`: why a running broker of this machine does what it does."""
+"""`kcore explain isr`, `fetch` and `lso`: why a running broker of this machine does what it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from kcore.tools.commands import Group
 from kcore.tools.monitored_broker import MonitoredBroker, broker_options
 
 #: The answer is the answer, whatever it says: no exit status 1.
-explain = Group("explain", status_1=None)
+explain = Group(
+    "explain",
+    {
+        "lso": (
+            "kcore.tools.explain_lso:run",
+            "say which transaction holds back the last stable offset, and since when",
+        )
+    },
+    status_1=None,
+)
 
 
 def _partition_arguments() -> Decorator:

@@ -27,7 +27,17 @@ COMMANDS = {
         "kcore.tools.cluster:run",
         "show a running cluster's brokers, and partitions without a leader or replica",
     ),
+    "metadata": (
+        "kcore.tools.metadata:run",
+        "show a running cluster's id, controller, brokers, features and APIs",
+    ),
     "topics": ("kcore.tools.topics:topics", "list, describe, create, change and delete topics of a running cluster"),
+    "configs": (
+        "kcore.tools.configs:configs",
+        "show, set, unset and explain settings of topics, brokers, groups and client metrics",
+    ),
+    "acls": ("kcore.tools.acls:acls", "list, add and remove the ACLs of a running cluster"),
+    "quotas": ("kcore.tools.quotas:quotas", "list, set and unset quotas of users, client ids and IP addresses"),
     "groups": (
         "kcore.tools.groups:groups",
         "list, describe, reset and delete consumer groups of a running cluster",
@@ -39,6 +49,10 @@ COMMANDS = {
     "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
     "web": ("kcore.tools.web:run", "serve a page about a cluster or data directories, for a browser"),
     "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
+    "logdirs": (
+        "kcore.tools.logdirs:logdirs",
+        "show the data directories of a running cluster's brokers, and move logs between them",
+    ),
     "elect": (
         "kcore.tools.elect:run",
         "elect the preferred leaders of partitions, or any replica where all others are gone",

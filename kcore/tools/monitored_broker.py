@@ -37,7 +37,10 @@ def broker_options(default_broker: str) -> Decorator:
 
 
 class MonitoredBroker:
-    """The broker that the options name.  Raises UsageError, KafkaError, OSError."""
+    """The broker that the options name.  data_dir: its first data directory.
+
+    Raises UsageError, KafkaError, OSError.
+    """
 
     def __init__(self, args: Arguments, topic_partition: TopicPartition | None = None) -> None:
         """topic_partition: without --broker its leader is asked; None: the first broker of --bootstrap."""
@@ -45,21 +48,21 @@ class MonitoredBroker:
         if args.data is not None:
             if args.bootstrap.is_given or args.broker is not None:
                 raise UsageError("--data goes without --bootstrap and --broker: it is one broker's directory")
-            self._data_dir = args.data
+            self.data_dir = args.data
             return
         node = None if topic_partition is None and args.broker is None else _node(args, topic_partition)
         if isinstance(node, BrokerProcess):
-            self._data_dir = directory_of_process(
+            self.data_dir = directory_of_process(
                 node, f"broker {args.broker}, which is not registered", None, args.timeout
             )
         elif node is None:
-            self._data_dir = directory_of_address(addresses(args.bootstrap)[0], None, args.timeout)
+            self.data_dir = directory_of_address(addresses(args.bootstrap)[0], None, args.timeout)
         else:
-            self._data_dir = directory_of_address((node.host, node.port), node, args.timeout)
+            self.data_dir = directory_of_address((node.host, node.port), node, args.timeout)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Raises MonitorError, OSError."""
-        return ask_broker(self._data_dir, command, self._timeout_s, **arguments)
+        return ask_broker(self.data_dir, command, self._timeout_s, **arguments)
 
 
 def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | BrokerProcess:

@@ -18,6 +18,7 @@ from kcore.common.text import plain_error
 from kcore.errors import KafkaError
 
 if TYPE_CHECKING:
+    from kcore.log.lso_explanation import LsoExplanation
     from kcore.metadata.store import MetadataStore, StoreLock
     from kcore.replica.explain import FetchExplanation, IsrExplanation
 
@@ -139,6 +140,9 @@ class Monitored(Protocol):
     @property
     def explain_fetch(self) -> Callable[..., FetchExplanation]: ...
 
+    @property
+    def explain_lso(self) -> Callable[..., LsoExplanation]: ...
+
 
 def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
     """For `kcore metrics`, `kcore explain` and who looks for a locked store, until `parts` closes it.  A broker serves
@@ -152,6 +156,7 @@ def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Seque
         "store_lock": lambda: _as_dict(broker.store.lock()),
         "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
         "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
+        "explain_lso": lambda **question: _explanation(broker.explain_lso(**question)),
     }
     monitor = MonitorSocket(f"kcore-monitor-{broker_id}", data_dir, commands)
     try:
@@ -169,6 +174,6 @@ def _as_dict(lock: StoreLock | None) -> dict[str, Any] | None:
     return None if lock is None else lock._asdict()
 
 
-def _explanation(explained: IsrExplanation | FetchExplanation) -> dict[str, Any]:
+def _explanation(explained: IsrExplanation | FetchExplanation | LsoExplanation) -> dict[str, Any]:
     """For JSON: the values, and the text for people."""
     return {"text": str(explained), "value": dataclasses.asdict(explained)}

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 import kcore
-from kcore.client.admin_client import _error, _raise_error, preferred_assignment
+from kcore.client.admin_client import error_of, preferred_assignment, raise_error
 from kcore.errors import NotController
 from kcore.metadata import znodes
 from kcore.tools.cluster_command import error_text
@@ -432,11 +432,11 @@ def test_all_topics_are_described_where_none_is_named(cluster, run):
 
 def test_an_error_without_a_reason_is_explained_and_keeps_its_name():
     with pytest.raises(NotController) as raised:
-        _raise_error(NotController.code, None)
+        raise_error(NotController.code, None)
     assert str(raised.value) == f"NotController: {NotController.__doc__.splitlines()[0]}"
-    explained = error_text(_error(NotController.code, None))
+    explained = error_text(error_of(NotController.code, None))
     assert explained == str(raised.value)
-    assert error_text(_error(NotController.code, "It moved.")) == "NotController: It moved."
+    assert error_text(error_of(NotController.code, "It moved.")) == "NotController: It moved."
 
 
 def test_an_address_that_does_not_answer_is_named_and_the_next_one_asked(cluster, capsys):

@@ -31,17 +31,31 @@ COMMANDS = {
     "reindex": ["{data}", "--check"],
     "explain isr": ["orders", "--bootstrap", "{servers}"],
     "explain fetch": ["orders", "--bootstrap", "{servers}"],
+    "explain lso": ["orders", "--bootstrap", "{servers}"],
     "cluster": ["--bootstrap", "{servers}"],
+    "metadata": ["--apis", "--bootstrap", "{servers}"],
     "topics list": ["--internal", "--bootstrap", "{servers}"],
     "topics describe": ["--bootstrap", "{servers}"],
     "topics create": ["other", "--bootstrap", "{servers}"],
     "topics alter": ["orders", "--config", "retention.ms=60000", "--bootstrap", "{servers}"],
     "topics delete": ["old", "--bootstrap", "{servers}"],
+    "configs describe": ["--broker", "0", "--bootstrap", "{servers}"],
+    "configs set": ["--topic", "orders", "retention.ms=1", "--bootstrap", "{servers}"],
+    "configs unset": ["--topic", "orders", "retention.ms", "--bootstrap", "{servers}"],
+    "configs explain": ["compression.type"],
+    "acls list": ["--bootstrap", "{servers}"],
+    "acls add": ["--principal", "User:a", "--operation", "all", "--topic", "new", "--bootstrap", "{servers}"],
+    "acls remove": ["--principal", "User:b", "--bootstrap", "{servers}"],
+    "quotas list": ["--bootstrap", "{servers}"],
+    "quotas set": ["--client-defaults", "request_percentage=50", "--bootstrap", "{servers}"],
+    "quotas unset": ["--user", "q", "consumer_byte_rate", "--bootstrap", "{servers}"],
     "groups list": ["--bootstrap", "{servers}"],
     "groups describe": ["--bootstrap", "{servers}"],
     "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
     "groups delete": ["g", "--bootstrap", "{servers}"],
     "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
+    "logdirs list": ["--bootstrap", "{servers}"],
+    "logdirs move": ["orders", "--to", "{log_dir}", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],
     "mirror": ["{servers}", "orders", "{empty}"],
     "consume": ["orders", "--bootstrap", "{servers}"],
@@ -55,16 +69,22 @@ def places(tmp_path_factory):
     for copy in (data, damaged):
         shutil.copytree(golden_data.data_dir(), copy)
     flip(damaged / "g-none-0" / LOG, 3541 + 20)
-    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+    acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
+    with kcore.Cluster(1, offsets_topic_num_partitions=1, **acls) as cluster:
         for topic in ("old", "orders"):
             cluster.create_topic(topic)
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
             commit(client, "g", {("orders", 0): 0})
+        quota = ("--user", "q", "--client", "c", "consumer_byte_rate=1000")
+        assert main(["quotas", "set", *quota, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
+        acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")
+        assert main(["acls", "add", *acl, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         yield {
             "data": data,
             "damaged": damaged,
             "empty": directory / "empty",
+            "log_dir": cluster.brokers[0].log("orders", 0).parent_dir,
             "servers": cluster.bootstrap_servers,
         }
 
