@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from kcore.common.metrics import MetricName
-from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.time import SYSTEM_TIME, SkippableTime, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation
@@ -63,7 +63,8 @@ class Broker:
 
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
-    **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
+    **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age, or a
+    SkipTime, to test what waits.
     store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, an address like
     zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
     own in the data directory.
@@ -201,6 +202,8 @@ class Broker:
         membership.join(running.metrics, running.server.listeners)
         base.store.end_start()
         self._is_serving = True
+        if isinstance(self._plan.time, SkippableTime):
+            self._plan.time.attach(self)
         logger.info("broker %d of cluster %s on %s", base.broker_id, base.cluster_id, self.bootstrap_servers)
 
     def stop(self) -> None:
@@ -262,6 +265,11 @@ class Broker:
         await asyncio.to_thread(self.stop)
 
     # -- use --------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Time:
+        """The clock that it was given."""
+        return self._plan.time
 
     @property
     def data_dir(self) -> str | None:

@@ -336,6 +336,11 @@ class Cluster:
     # -- use --------------------------------------------------------------------------------------------
 
     @property
+    def time(self) -> Time:
+        """The clock that it was given."""
+        return self._time
+
+    @property
     def brokers(self) -> Mapping[int, Broker]:
         """The running brokers by id: without those that have stopped by themselves, or by their own stop()."""
         with self._lock:

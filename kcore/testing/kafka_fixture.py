@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.server.broker import Broker
@@ -16,6 +17,7 @@ from kcore.testing.group_state import PartitionLag
 from kcore.testing.kafka_report import kafka_report
 from kcore.testing.request_faults import RequestChoice, RequestFault, action_of, make_fault
 from kcore.testing.running_brokers import RunningBrokers
+from kcore.testing.skip_time import SkipTime
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
 
@@ -25,9 +27,17 @@ __all__ = ["KafkaClusterFixture", "KafkaFixture", "WaitTimedOut"]
 class KafkaTestSupport(ClientSettings):
     """What a test has of one broker and of several.  Thread-safe."""
 
-    def __init__(self, brokers: RunningBrokers) -> None:
+    def __init__(self, brokers: RunningBrokers, time: Time) -> None:
         self._brokers = brokers
+        self._time = time
         self._faults: list[RequestFault] = []
+
+    @property
+    def time(self) -> SkipTime:
+        """The brokers' clock.  Raises RuntimeError for brokers that were made with another one."""
+        if not isinstance(self._time, SkipTime):
+            raise RuntimeError("the brokers' clock cannot be moved: make them with time=kcore.testing.SkipTime()")
+        return self._time
 
     # -- topics -----------------------------------------------------------------------------------------
 
@@ -176,7 +186,8 @@ class KafkaFixture(KafkaTestSupport):
     """A running broker in a test; whoever made the broker stops it."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(RunningBrokers(lambda: {} if broker.has_stopped else {broker.broker_id: broker}))
+        running = RunningBrokers(lambda: {} if broker.has_stopped else {broker.broker_id: broker})
+        super().__init__(running, broker.time)
         self.broker = broker
 
     @property
@@ -188,7 +199,7 @@ class KafkaClusterFixture(KafkaTestSupport):
     """A running cluster in a test; whoever made the cluster stops it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(RunningBrokers(lambda: cluster.brokers))
+        super().__init__(RunningBrokers(lambda: cluster.brokers), cluster.time)
         self.cluster = cluster
         self._partitions = ClusterPartitions(cluster)
 
