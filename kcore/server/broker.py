@@ -68,6 +68,7 @@ class Broker:
     store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, an address like
     zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
     own in the data directory.
+    act_like: a release of Kafka, as "2.8": announce its versions of requests, to test clients against an older broker.
     authorizer: decides what clients may do, not what calls of this object may; None: clients may do everything.
     Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block, once each; between them restart() as
     often as one likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the
@@ -85,6 +86,7 @@ class Broker:
         time: Time = SYSTEM_TIME,
         store: MetadataStore | str | None = None,
         authorizer: Authorizer | None = None,
+        act_like: str | None = None,
         **config: Any,
     ) -> None:
         host, port = string("host", host), port_number("port", port)
@@ -96,7 +98,9 @@ class Broker:
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
-        arguments = ("data_dir", "port", "host", "time", "store", "authorizer")
+        arguments = ("data_dir", "port", "host", "time", "store", "authorizer", "act_like")
+        if act_like is not None:
+            config["kcore.act.like"] = act_like
         self.config = KafkaConfig(config, arguments, is_cluster_member=store is not None)
         dirs = self.config.data_dirs
         if data_dir is not None:
