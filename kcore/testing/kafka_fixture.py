@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -13,6 +14,7 @@ from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
+from kcore.testing.disk_faults import DiskFault, How, make_disk_fault
 from kcore.testing.group_state import PartitionLag
 from kcore.testing.kafka_report import kafka_report
 from kcore.testing.request_faults import RequestChoice, RequestFault, action_of, make_fault
@@ -30,7 +32,7 @@ class KafkaTestSupport(ClientSettings):
     def __init__(self, brokers: RunningBrokers, time: Time) -> None:
         self._brokers = brokers
         self._time = time
-        self._faults: list[RequestFault] = []
+        self._faults: list[RequestFault | DiskFault] = []
 
     @property
     def time(self) -> SkipTime:
@@ -81,11 +83,8 @@ class KafkaTestSupport(ClientSettings):
         instead of the answer; silent=True, no answer until the fault ends, and then the connection ends.
         Raises ValueError for a combination that makes no sense, RuntimeError for a broker that does not run.
         """
-        running = self._brokers.running()
-        if broker is not None and broker not in running:
-            raise RuntimeError(f"broker {broker} does not run")
         fault = make_fault(
-            list(running.values()) if broker is None else [running[broker]],
+            self._chosen_brokers(broker),
             api,
             RequestChoice(client_id, from_broker, topic, partition),
             action_of(error, delay, cut, silent=silent),
@@ -93,6 +92,47 @@ class KafkaTestSupport(ClientSettings):
         )
         self._faults.append(fault)
         return fault
+
+    def disk_fault(
+        self,
+        kind: str,
+        topic: str | None = None,
+        partition: int = 0,
+        *,
+        after_bytes: int | None = None,
+        offset: int | None = None,
+        seconds: float | None = None,
+        broker: int | None = None,
+        data_dir: str | None = None,
+        times: int | None = None,
+    ) -> DiskFault:
+        """Have the disk fail from now on, until the `with` block ends, end(), the test's end, or `times` system calls.
+
+        For the segments of a partition, or for one data_dir or all of them; on one broker or all that run now.
+        kind: "full", nothing is written any more (ENOSPC); "torn_append", of the next append after_bytes (10) are
+        written, then the disk fails; "flipped_write", what is appended has a bit flipped at its end; "flipped_read",
+        the batch with this offset is read with a bit flipped until the fault ends; "slow_fsync", each takes `seconds`
+        longer; "lost_fsync", nothing reaches the disk, although each says so: once the brokers are killed, the fault's
+        lose_power() brings back the files of its beginning.
+        Raises ValueError for a combination that makes no sense, RuntimeError for a broker that does not run,
+        UnknownTopicOrPartition, OffsetOutOfRange.
+        """
+        fault = make_disk_fault(
+            kind,
+            self._chosen_brokers(broker),
+            None if topic is None else TopicPartition(topic, partition),
+            data_dir,
+            How(after_bytes, offset, seconds),
+            times,
+        )
+        self._faults.append(fault)
+        return fault
+
+    def _chosen_brokers(self, broker: int | None) -> list[Broker]:
+        running = self._brokers.running()
+        if broker is not None and broker not in running:
+            raise RuntimeError(f"broker {broker} does not run")
+        return list(running.values()) if broker is None else [running[broker]]
 
     def end_faults(self) -> None:
         while self._faults:
@@ -210,6 +250,13 @@ class KafkaClusterFixture(KafkaTestSupport):
     @property
     def aio(self) -> AsyncClusterWaits:
         return AsyncClusterWaits(self)
+
+    @contextmanager
+    def down(self, broker: int) -> Iterator[None]:
+        """Kill a broker, as Cluster.kill() does; after the block it starts again, on its port."""
+        self.cluster.kill(broker)
+        yield
+        self.cluster.start(broker)
 
     def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = 30) -> None:
         """As Cluster.wait_until_led(), but raises WaitTimedOut."""

@@ -317,4 +317,4 @@ def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(py
 
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=13)
+    run_pytest(pytester).assert_outcomes(passed=16)
