@@ -141,14 +141,21 @@ class KafkaTestSupport(ClientSettings):
     # -- waits ------------------------------------------------------------------------------------------
 
     def wait_for_group(
-        self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
+        self,
+        group_id: str,
+        state: str = "Stable",
+        partitions: int | None = None,
+        timeout: float = 30,
+        *,
+        members: int | None = None,
     ) -> None:
-        """Wait until the group has this state (Kafka's name) and its members are assigned this many partitions.
+        """Wait until the group has this state (Kafka's name) and so many members, which are assigned this many
+        partitions.
 
         Raises WaitTimedOut with the group's state, generation and members, and what its rebalance waits for, after
         `timeout` seconds.
         """
-        self._group_wait(group_id, state, partitions).run(timeout)
+        self._group_wait(group_id, state, partitions, members).run(timeout)
 
     def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
         """Wait until the group has committed so far that `at_most` offsets are left, of all partitions that it has
@@ -196,12 +203,14 @@ class KafkaTestSupport(ClientSettings):
         reader = TopicReader(self._brokers, topic, count)
         return reader, Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}")
 
-    def _group_wait(self, group_id: str, state: str, partitions: int | None) -> Wait:
+    def _group_wait(self, group_id: str, state: str, partitions: int | None, members: int | None) -> Wait:
         def reached() -> bool:
             group = self._brokers.group(group_id)
-            return group is not None and group_state.has_settled(group, state, partitions)
+            return group is not None and group_state.has_settled(group, state, partitions, members)
 
-        wanted = f"group {group_id} to be {state}" + ("" if partitions is None else f" with {partitions} partitions")
+        counts = {"members": members, "partitions": partitions}
+        wanted = " and ".join(f"{count} {noun}" for noun, count in counts.items() if count is not None)
+        wanted = f"group {group_id} to be {state}" + (wanted and f" with {wanted}")
         return Wait(reached, wanted, lambda: self._describe_group(group_id))
 
     def _lag_wait(self, group_id: str, at_most: int) -> Wait:
@@ -295,9 +304,15 @@ class AsyncWaits:
         self._kafka = kafka
 
     async def wait_for_group(
-        self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
+        self,
+        group_id: str,
+        state: str = "Stable",
+        partitions: int | None = None,
+        timeout: float = 30,
+        *,
+        members: int | None = None,
     ) -> None:
-        await self._kafka._group_wait(group_id, state, partitions).run_async(timeout)
+        await self._kafka._group_wait(group_id, state, partitions, members).run_async(timeout)
 
     async def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
         await self._kafka._lag_wait(group_id, at_most).run_async(timeout)

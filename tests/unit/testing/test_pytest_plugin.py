@@ -6,7 +6,7 @@ import pytest
 import kcore
 from kcore.errors import PolicyViolation, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
-from tests.pages import python_examples
+from tests.pages import ROOT, python_examples
 
 pytest_plugins = ["pytester"]
 
@@ -317,4 +317,8 @@ def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(py
 
 def test_the_tests_of_the_page_pass(pytester):
     pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=16)
+    run_pytest(pytester).assert_outcomes(passed=17)
+
+
+def test_the_tests_of_the_example_pass(pytester):
+    run_pytest(pytester, str(ROOT / "examples" / "shop")).assert_outcomes(passed=6)
