@@ -315,9 +315,19 @@ def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(py
     result.stdout.fnmatch_lines(["*time is not for kafka_cluster: move its clock with kafka_cluster.time.skip()*"])
 
 
-def test_the_tests_of_the_page_pass(pytester):
-    pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=17)
+@pytest.mark.parametrize(
+    ("page", "tests"),
+    [
+        ("testing", 17),
+        ("coming_from/testcontainers", 1),
+        ("coming_from/kfake", 1),
+        ("coming_from/librdkafka_mock", 2),
+        ("coming_from/toxiproxy", 1),
+    ],
+)
+def test_the_tests_of_the_page_pass(pytester, page, tests):
+    pytester.makepyfile("\n".join(example.parsed for example in python_examples(f"docs/{page}.md")))
+    run_pytest(pytester).assert_outcomes(passed=tests)
 
 
 def test_the_tests_of_the_example_pass(pytester):
