@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -52,38 +53,59 @@ static mapping *mapping_at(const void *address) {
 
 /* -- which calls fail ------------------------------------------------------------------------------------------ */
 
-/* How many of `size` bytes the call may move; -1 when it has to fail, errno set. */
-static int64_t allowed_now(kc_file_call call, const char *path, const char *other, int64_t size) {
+static int applies(const kc_file_fault *fault, kc_file_call call, const char *path, const char *other) {
+    if (fault->times == 0 || !(fault->calls >> call & 1)) return 0;
+    if (fault->thread && fault->thread != (uint64_t)(uintptr_t)pthread_self()) return 0;
+    size_t n = strlen(fault->under);
+    return strncmp(path, fault->under, n) == 0 || strncmp(other, fault->under, n) == 0;
+}
+
+/* How many of `size` bytes the call may move; -1 when it has to fail, errno set.  What else it is to do is in *effect,
+ * which only says KC_FAULT_FAIL where nothing is. */
+static int64_t allowed_now(kc_file_call call, const char *path, const char *other, int64_t size, kc_file_fault *effect) {
     for (kc_file_fault *fault = faults; fault < faults + MAX_FAULTS; fault++) {
-        if (fault->times == 0 || !(fault->calls >> call & 1)) continue;
-        if (fault->thread && fault->thread != (uint64_t)(uintptr_t)pthread_self()) continue;
-        size_t n = strlen(fault->under);
-        if (strncmp(path, fault->under, n) != 0 && strncmp(other, fault->under, n) != 0) continue;
+        if (!applies(fault, call, path, other)) continue;
         if (fault->skip > 0) {
             fault->skip--;
             continue;
         }
-        if (fault->after_bytes > 0) {
+        if (fault->effect == KC_FAULT_FAIL && fault->after_bytes > 0) {
             int64_t part = size < fault->after_bytes ? size : fault->after_bytes;
             fault->after_bytes -= part;
             if (fault->after_bytes == 0 && fault->error == 0) fault->times = 0;
             return part;
         }
         if (fault->times > 0) fault->times--;
+        fault->hits++;
+        *effect = *fault;
+        if (fault->effect != KC_FAULT_FAIL) return size;
         errno = fault->error;
         return -1;
     }
     return size;
 }
 
-/* The same, after a wait if such calls are held; other calls go on meanwhile. */
-static int64_t allowed(kc_file_call call, const char *path, const char *other, int64_t size) {
+/* The same, after a wait if such calls are held or slow; other calls go on meanwhile. */
+static int64_t allowed_with(kc_file_call call, const char *path, const char *other, int64_t size,
+                            kc_file_fault *effect) {
+    effect->effect = KC_FAULT_FAIL;
     counts[call]++;
-    int64_t n = allowed_now(call, path, other, size);
+    int64_t n = allowed_now(call, path, other, size, effect);
     int error = errno;
     while (held >> call & 1) pthread_cond_wait(&released, &lock);
+    if (effect->effect == KC_FAULT_WAIT) {
+        struct timespec wait = {effect->wait_ms / 1000, effect->wait_ms % 1000 * 1000000};
+        pthread_mutex_unlock(&lock);
+        nanosleep(&wait, NULL);
+        pthread_mutex_lock(&lock);
+    }
     errno = error;
     return n;
+}
+
+static int64_t allowed(kc_file_call call, const char *path, const char *other, int64_t size) {
+    kc_file_fault ignored;
+    return allowed_with(call, path, other, size, &ignored);
 }
 
 /* -- what is written down -------------------------------------------------------------------------------------- */
@@ -148,10 +170,15 @@ static ssize_t faulty_pread(int fd, void *buf, size_t size, off_t position) {
 static ssize_t faulty_pwrite(int fd, const void *buf, size_t size, off_t position) {
     char path[PATH_SIZE];
     pthread_mutex_lock(&lock);
-    ssize_t n = allowed(KC_CALL_PWRITE, path_of(fd, path), "", (int64_t)size);
+    kc_file_fault effect;
+    ssize_t n = allowed_with(KC_CALL_PWRITE, path_of(fd, path), "", (int64_t)size, &effect);
     if (n >= 0) {
         record_stores();
         n = kc_file_ops_libc.pwrite(fd, buf, (size_t)n, position);
+        if (n > 0 && effect.effect == KC_FAULT_FLIP) {
+            uint8_t flipped = ((const uint8_t *)buf)[n - 1] ^ 1;
+            if (kc_file_ops_libc.pwrite(fd, &flipped, 1, position + n - 1) != 1) n = -1;
+        }
         if (n > 0) record(KC_CALL_PWRITE, inode_of(fd), path, "", position, buf, (size_t)n);
     }
     pthread_mutex_unlock(&lock);
@@ -175,9 +202,10 @@ static int faulty_fsync(int fd) {
     char path[PATH_SIZE];
     pthread_mutex_lock(&lock);
     int n = -1;
-    if (allowed(KC_CALL_FSYNC, path_of(fd, path), "", 0) >= 0) {
+    kc_file_fault effect;
+    if (allowed_with(KC_CALL_FSYNC, path_of(fd, path), "", 0, &effect) >= 0) {
         record_stores();
-        n = recording >= 0 ? 0 : kc_file_ops_libc.fsync(fd); /* what is durable is up to the reader of the record */
+        n = recording >= 0 || effect.effect == KC_FAULT_LOSE ? 0 : kc_file_ops_libc.fsync(fd); /* what is durable is up to the reader of the record */
         if (n == 0) record(KC_CALL_FSYNC, inode_of(fd), path, "", 0, NULL, 0);
     }
     pthread_mutex_unlock(&lock);
@@ -214,8 +242,9 @@ static int faulty_msync(void *address, size_t size, int flags) {
     const mapping *entry = mapping_at(address);
     const char *path = entry ? entry->path : "";
     int n = -1;
-    if (allowed(KC_CALL_MSYNC, path, "", 0) >= 0) {
-        n = recording >= 0 ? 0 : kc_file_ops_libc.msync(address, size, flags);
+    kc_file_fault effect;
+    if (allowed_with(KC_CALL_MSYNC, path, "", 0, &effect) >= 0) {
+        n = recording >= 0 || effect.effect == KC_FAULT_LOSE ? 0 : kc_file_ops_libc.msync(address, size, flags);
         if (n == 0) record(KC_CALL_MSYNC, entry ? entry->inode : -1, path, "", 0, address, size);
     }
     pthread_mutex_unlock(&lock);
@@ -296,20 +325,40 @@ static const kc_file_ops faulty = {
 
 /* -- what a test asks for --------------------------------------------------------------------------------------- */
 
+static kc_file_fault *fault_of(uint32_t calls, const char *under) {
+    for (kc_file_fault *fault = faults; fault < faults + MAX_FAULTS; fault++) {
+        if (fault->calls == calls && strcmp(fault->under, under) == 0) return fault;
+    }
+    return NULL;
+}
+
 int kc_file_fail(const kc_file_fault *fault) {
-    kc_file_fault *slot = NULL;
     pthread_mutex_lock(&lock);
-    for (kc_file_fault *f = faults; f < faults + MAX_FAULTS; f++) {
-        if (f->calls == fault->calls && strcmp(f->under, fault->under) == 0) {
-            slot = f;
-            break;
-        }
-        if (!slot && f->times == 0) slot = f;
+    kc_file_fault *slot = fault_of(fault->calls, fault->under);
+    for (kc_file_fault *f = faults; !slot && f < faults + MAX_FAULTS; f++) {
+        if (f->times == 0) slot = f;
     }
     if (slot) *slot = *fault;
     kc_file_ops_now = &faulty;
     pthread_mutex_unlock(&lock);
     return slot != NULL;
+}
+
+int64_t kc_file_end_fault(uint32_t calls, const char *under) {
+    pthread_mutex_lock(&lock);
+    kc_file_fault *fault = fault_of(calls, under);
+    int64_t hits = fault ? fault->hits : 0;
+    if (fault) memset(fault, 0, sizeof *fault);
+    pthread_mutex_unlock(&lock);
+    return hits;
+}
+
+int64_t kc_file_fault_hits(uint32_t calls, const char *under) {
+    pthread_mutex_lock(&lock);
+    const kc_file_fault *fault = fault_of(calls, under);
+    int64_t hits = fault ? fault->hits : 0;
+    pthread_mutex_unlock(&lock);
+    return hits;
 }
 
 void kc_file_count_calls(void) {

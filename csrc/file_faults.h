@@ -28,10 +28,17 @@ typedef enum kc_file_call {
     KC_CREATED,
 } kc_file_call;
 
-/* Which calls fail: those whose bit (1 << kc_file_call) is set and whose path, or one of whose paths, begins with
- * `under` ("": all) and that `thread` makes (a pthread_t; 0: any); the first `skip` of them are spared, the next `times` fail (negative: all) with `error` after
- * the first `after_bytes` bytes went through, in a call that comes back short if need be.  error 0: only the
- * short call, nothing fails. */
+/* What becomes of a call: it fails; it is made, and writes with the lowest bit of its last byte flipped; it says that
+ * it was made, and is not; it is made after a while. */
+typedef enum kc_file_effect { KC_FAULT_FAIL, KC_FAULT_FLIP, KC_FAULT_LOSE, KC_FAULT_WAIT } kc_file_effect;
+
+/* Which calls have a fault: those whose bit (1 << kc_file_call) is set and whose path, or one of whose paths, begins
+ * with `under` ("": all) and that `thread` makes (a pthread_t; 0: any); the first `skip` of them are spared, the next
+ * `times` (negative: all) have the `effect`.
+ * KC_FAULT_FAIL: with `error` after the first `after_bytes` bytes went through, in a call that comes back short if need
+ * be; error 0: only the short call, nothing fails.  KC_FAULT_FLIP is for pwrite, KC_FAULT_LOSE for fsync and msync,
+ * KC_FAULT_WAIT, of `wait_ms`, for these three.
+ * hits: how many calls had the fault so far. */
 typedef struct kc_file_fault {
     uint32_t calls;
     int error;
@@ -39,11 +46,20 @@ typedef struct kc_file_fault {
     int64_t times;
     int64_t after_bytes;
     uint64_t thread;
+    kc_file_effect effect;
+    int64_t wait_ms;
+    int64_t hits;
     char under[512];
 } kc_file_fault;
 
 /* One more rule, in place of one for the same calls and paths.  Whether there was room for it. */
 int kc_file_fail(const kc_file_fault *fault);
+
+/* End the rule for these calls and paths, if there is one; how many calls had its fault. */
+int64_t kc_file_end_fault(uint32_t calls, const char *under);
+
+/* How many had it so far; 0 without such a rule. */
+int64_t kc_file_fault_hits(uint32_t calls, const char *under);
 
 /* Such calls wait, when they are counted and it is decided whether they fail, until kc_file_clear_faults. */
 void kc_file_hold(kc_file_call call);

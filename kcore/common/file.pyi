@@ -93,6 +93,20 @@ def fail_next(
     call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
     thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
 
+def spoil_next(
+    call: Call | Collection[Call],
+    effect: Literal["flip", "lose", "wait"],
+    *,
+    times: int = ...,
+    wait_ms: int = ...,
+    under: str = ...,
+) -> None:
+    """For tests: the next `times` such calls (negative: all) have an effect: "flip", a pwrite writes with the lowest
+    bit of its last byte flipped; "lose", an fsync or msync says that it was made; "wait", one of the three takes
+    wait_ms longer.  As for fail_next()."""
+
+def fault_hits(call: Call | Collection[Call], under: str) -> int: ...  # calls that had this fault so far
+def end_fault(call: Call | Collection[Call], under: str) -> int: ...  # if there is one; calls that had it
 def count_calls() -> None: ...  # for tests: calls() counts from here, nothing fails
 def calls(call: Call) -> int: ...  # made since count_calls() or the first fault
 def record_to(fd: int) -> None:

@@ -85,6 +85,8 @@ cdef extern from "file.h" nogil:
 cdef extern from "file_faults.h" nogil:
     ctypedef enum kc_file_call:
         pass
+    ctypedef enum kc_file_effect:
+        pass
     struct kc_file_fault:
         uint32_t calls
         int error
@@ -92,8 +94,12 @@ cdef extern from "file_faults.h" nogil:
         int64_t times
         int64_t after_bytes
         uint64_t thread
+        kc_file_effect effect
+        int64_t wait_ms
         char under[512]
     int kc_file_fail(const kc_file_fault *fault)
+    int64_t kc_file_end_fault(uint32_t calls, const char *under)
+    int64_t kc_file_fault_hits(uint32_t calls, const char *under)
     void kc_file_hold(kc_file_call call)
     void kc_file_clear_faults()
     int64_t kc_file_calls(kc_file_call call)
@@ -589,8 +595,18 @@ _CALLS = (
     "rmdir", "opendir", "readdir",
 )
 
+# In the order of kc_file_effect.
+_EFFECTS = ("fail", "flip", "lose", "wait")
+
 #: What a read-only file system refuses.
 CHANGES = ("open_write", "pwrite", "ftruncate", "rename", "unlink", "mkdir", "rmdir")
+
+
+cdef uint32_t _bits(call) except 0:
+    cdef uint32_t bits = 0
+    for name in (call,) if isinstance(call, str) else call:
+        bits |= 1 << <int>_CALLS.index(name)
+    return bits
 
 
 def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under="",
@@ -601,18 +617,42 @@ def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_
     call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
     thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
     cdef kc_file_fault fault
-    cdef bytes prefix = PyUnicode_EncodeFSDefault(under)
-    fault.calls = 0
-    for name in (call,) if isinstance(call, str) else call:
-        fault.calls |= 1 << <int>_CALLS.index(name)
+    memset(&fault, 0, sizeof(fault))
     fault.thread = thread
     fault.error, fault.after_bytes, fault.times, fault.skip = error, after_bytes, times, skip
+    _put_fault(&fault, call, under)
+
+
+def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str under=""):
+    """For tests: the next `times` such calls (negative: all) have an effect: "flip", a pwrite writes with the lowest bit
+    of its last byte flipped; "lose", an fsync or msync says that it was made; "wait", one of the three takes wait_ms
+    longer.  As for fail_next()."""
+    cdef kc_file_fault fault
+    memset(&fault, 0, sizeof(fault))
+    fault.effect = <kc_file_effect><int>_EFFECTS.index(effect)
+    fault.times, fault.wait_ms = times, wait_ms
+    _put_fault(&fault, call, under)
+
+
+cdef int _put_fault(kc_file_fault *fault, call, str under) except -1:
+    cdef bytes prefix = PyUnicode_EncodeFSDefault(under)
+    fault.calls = _bits(call)
     if len(prefix) >= <Py_ssize_t>sizeof(fault.under):
         raise ValueError(f"{under}: too long")
-    memset(fault.under, 0, sizeof(fault.under))
     memcpy(fault.under, <const char *>prefix, len(prefix))
-    if not kc_file_fail(&fault):
+    if not kc_file_fail(fault):
         raise ValueError("too many faults at once")
+    return 0
+
+
+def fault_hits(call, str under):
+    """For tests: how many calls had the fault of this call and place so far."""
+    return kc_file_fault_hits(_bits(call), PyUnicode_EncodeFSDefault(under))
+
+
+def end_fault(call, str under):
+    """For tests: end the fault of this call and place, if there is one; how many calls had it."""
+    return kc_file_end_fault(_bits(call), PyUnicode_EncodeFSDefault(under))
 
 
 def count_calls():

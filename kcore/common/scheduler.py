@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from kcore.common.time import MockTime, Time
+from kcore.common.time import MockTime, MovableTime, Time
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,8 @@ class _Queue:
 class Scheduler:
     """Runs tasks on one daemon thread of its own.  Thread-safe.
 
-    Tasks run one after the other, so a long one delays the rest; none of them may wait for another.  On MockTime they
-    run when it is moved, and MockTime.sleep() returns when all that were due have run.
+    Tasks run one after the other, so a long one delays the rest; none of them may wait for another.  On a
+    MovableTime they run when it is moved, and what moves it returns when all that were due have run.
     Lifetime: startup() once, shutdown() once.  schedule() before startup() is remembered.
     """
 
@@ -88,7 +88,7 @@ class Scheduler:
             self._pid = os.getpid()
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        if isinstance(self._time, MockTime):
+        if isinstance(self._time, MovableTime):
             self._time.add_listener(self._run_due_tasks)
 
     def shutdown(self) -> None:
@@ -98,7 +98,7 @@ class Scheduler:
             self._queue.clear()
             self._condition.notify_all()
             thread, self._thread = self._thread, None
-        if thread is not None and isinstance(self._time, MockTime):
+        if thread is not None and isinstance(self._time, MovableTime):
             self._time.remove_listener(self._run_due_tasks)
         if thread is not None and thread is not threading.current_thread():
             thread.join()

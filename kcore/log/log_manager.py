@@ -25,6 +25,7 @@ from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
+from kcore.log.boot_id import write_boot_id
 from kcore.log.gone_logs import GoneLogs
 from kcore.log.log_cleaner import LogCleaner
 from kcore.log.log_closing import close_logs, discard_logs
@@ -220,6 +221,11 @@ class LogManager:
                 logger.error("%s will be recovered at the next start: %s", log_dir.path, plain_error(error))
             finally:
                 log_dir.release()
+
+    def record_failed_machine(self) -> None:
+        """For tests, after abandon(): have the next start find that the machine has failed meanwhile."""
+        for path in self.log_dirs:
+            write_boot_id(path, "of a machine that failed")
 
     def discard_data(self) -> None:
         """The data directories are removed after shutdown(), which then flushes nothing and writes no checkpoint."""

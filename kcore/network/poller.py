@@ -26,6 +26,9 @@ class Poller(Protocol):
     def poll(self, timeout_ms: float) -> Iterable[tuple[int, int]]:
         """(fd, what is ready) pairs; waits up to timeout_ms, for ever if it is negative."""
 
+    def is_ready(self) -> bool:
+        """Whether poll() would return at once.  From any thread."""
+
     def close(self) -> None: ...
 
 
@@ -62,6 +65,9 @@ class SelectorPoller:
     def poll(self, timeout_ms: float) -> Iterable[tuple[int, int]]:
         return [(key.fd, mask) for key, mask in self._selector.select(None if timeout_ms < 0 else timeout_ms / 1000)]
 
+    def is_ready(self) -> bool:
+        return bool(self._selector.select(0))
+
     def close(self) -> None:
         self._selector.close()
 
@@ -89,8 +95,37 @@ class EpollPoller:
         seen = self._SEEN
         return [(fd, seen[event & 31]) for fd, event in self._epoll.poll(timeout_ms / 1000 if timeout_ms >= 0 else -1)]
 
+    def is_ready(self) -> bool:
+        return bool(self._epoll.poll(0, 1))
+
     def close(self) -> None:
         self._epoll.close()
+
+
+class WatchedPoller:
+    """For tests: a poller that says whether its thread waits with nothing to do, and how often it has waited."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._is_polling = False
+        self.turns = 0
+        self.register, self.modify, self.unregister = poller.register, poller.modify, poller.unregister
+        self.is_ready, self.close = poller.is_ready, poller.close
+
+    def poll(self, timeout_ms: float) -> Iterable[tuple[int, int]]:
+        self._is_polling = True
+        try:
+            return self._poller.poll(timeout_ms)
+        finally:
+            self._is_polling = False
+            self.turns += 1
+
+    @property
+    def waits(self) -> bool:
+        try:
+            return self._is_polling and not self._poller.is_ready()
+        except (OSError, ValueError):  # it is closed
+            return False
 
 
 def new_poller() -> Poller:

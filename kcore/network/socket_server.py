@@ -34,7 +34,7 @@ from kcore.network.authenticator import AuthenticatingHandler, identify_by_trans
 from kcore.network.channel_builder import ChannelBuilder, channel_builder_of
 from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
 from kcore.network.listener import ANONYMOUS, ConnectionContext, Listener, SecurityProtocol
-from kcore.network.poller import HANGUP, READ, WRITE, Poller, new_poller
+from kcore.network.poller import HANGUP, READ, WRITE, Poller, WatchedPoller, new_poller
 
 if TYPE_CHECKING:
     from kcore.network.connection import Chunk
@@ -148,6 +148,11 @@ class Processor(ShutdownableThread):
                 self._wake_writer.send(b"\0")
             except OSError:
                 pass  # full, so it is readable; or closed, so no thread waits
+
+    def watch_poller(self) -> WatchedPoller:
+        self._poller = watched = WatchedPoller(self._poller)
+        self.wake_up()  # the turn that runs has begun with the other one
+        return watched
 
     @property
     def connection_count(self) -> int:
@@ -584,6 +589,10 @@ class SocketServer:
         self.max_connections_per_ip = max_connections_per_ip
         # Always, because the first processor may be about to set accept_paused by the old limit.
         self.processors[0].wake_up()
+
+    def watch_pollers(self) -> list[WatchedPoller]:
+        """For tests: what the threads wait with from their next turns on."""
+        return [processor.watch_poller() for processor in self.processors]
 
     def may_begin_request(self) -> bool:
         """Whether queued.max.request.bytes leaves room.  A request that began is always read to its end."""

@@ -50,6 +50,8 @@ class Timer:
         # What await_next_deadline() sleeps until; None when nobody sleeps there, so that add() need not wake it.
         self._sleeping_until: float | None = None
         self._woken = False
+        # Held while due tasks run: who calls advance() meanwhile returns after them.
+        self._advancing = threading.RLock()
 
     def now_ms(self) -> float:
         """The clock that deadlines are compared with, in ms from an arbitrary start."""
@@ -73,16 +75,37 @@ class Timer:
         """Run every task whose deadline has come; how many ran.  An exception in one is logged, the others run."""
         now_ms = self._time.hi_res_clock_ms()
         ran = 0
-        while True:
-            with self._lock:
-                callback = self._pop_due(now_ms)
-            if callback is None:
-                return ran
-            ran += 1
-            try:
-                callback()
-            except Exception:
-                logger.exception("a timer task failed")
+        with self._advancing:
+            while True:
+                with self._lock:
+                    callback = self._pop_due(now_ms)
+                if callback is None:
+                    return ran
+                ran += 1
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("a timer task failed")
+
+    def clock_moved(self) -> None:
+        """Run what has become due by a move of the clock, and sleep until another deadline."""
+        self.advance()
+        self.wake_up()
+
+    @property
+    def is_advancing(self) -> bool:
+        """Whether another thread runs tasks."""
+        if not self._advancing.acquire(blocking=False):
+            return True
+        self._advancing.release()
+        return False
+
+    @property
+    def next_deadline_ms(self) -> float | None:
+        """When the next task is to run, by now_ms(); None without one."""
+        with self._lock:
+            self._drop_cancelled()
+            return self._heap[0][0] if self._heap else None
 
     def _pop_due(self, now_ms: float) -> Callable[[], None] | None:
         while self._heap and self._heap[0][0] <= now_ms:
@@ -93,11 +116,15 @@ class Timer:
                 return callback
         return None
 
+    def _drop_cancelled(self) -> None:
+        """Those that would be the next."""
+        while self._heap and self._heap[0][2].callback is None:
+            heapq.heappop(self._heap)
+
     def await_next_deadline(self) -> None:
         """Sleep until the earliest deadline, without limit when there is none; wake_up() ends it early."""
         with self._lock:
-            while self._heap and self._heap[0][2].callback is None:
-                heapq.heappop(self._heap)
+            self._drop_cancelled()
             deadline_ms = self._heap[0][0] if self._heap else float("inf")
             wait_ms = deadline_ms - self._time.hi_res_clock_ms()
             if wait_ms > 0 and not self._woken:

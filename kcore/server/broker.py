@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kcore.common.metrics import MetricName
 from kcore.common.text import bytes_of
-from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.time import SYSTEM_TIME, SkippableTime, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation
@@ -65,10 +65,12 @@ class Broker:
 
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
-    **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
+    **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age, or a
+    SkipTime, to test what waits.
     store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, an address like
     zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
     own in the data directory.
+    act_like: a release of Kafka, as "2.8": announce its versions of requests, to test clients against an older broker.
     authorizer: decides what clients may do, not what calls of this object may; None: clients may do everything.
     Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block, once each; between them restart() as
     often as one likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the
@@ -86,6 +88,7 @@ class Broker:
         time: Time = SYSTEM_TIME,
         store: MetadataStore | str | None = None,
         authorizer: Authorizer | None = None,
+        act_like: str | None = None,
         **config: Any,
     ) -> None:
         host, port = string("host", host), port_number("port", port)
@@ -97,7 +100,9 @@ class Broker:
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
-        arguments = ("data_dir", "port", "host", "time", "store", "authorizer")
+        arguments = ("data_dir", "port", "host", "time", "store", "authorizer", "act_like")
+        if act_like is not None:
+            config["kcore.act.like"] = act_like
         self.config = KafkaConfig(config, arguments, is_cluster_member=store is not None)
         dirs = self.config.data_dirs
         if data_dir is not None:
@@ -203,6 +208,8 @@ class Broker:
         membership.join(running.metrics, running.server.listeners)
         base.store.end_start()
         self._is_serving = True
+        if isinstance(self._plan.time, SkippableTime):
+            self._plan.time.attach(self)
         logger.info("broker %d of cluster %s on %s", base.broker_id, base.cluster_id, self.bootstrap_servers)
 
     def stop(self) -> None:
@@ -264,6 +271,11 @@ class Broker:
         await asyncio.to_thread(self.stop)
 
     # -- use --------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Time:
+        """The clock that it was given."""
+        return self._plan.time
 
     @property
     def data_dir(self) -> str | None:

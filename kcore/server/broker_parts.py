@@ -10,7 +10,7 @@ from importlib import import_module
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.shutdownable_thread import ShutdownableThread
-from kcore.common.time import MockTime, Time, WallClockOf
+from kcore.common.time import MockTime, MovableTime, Time, WallClockOf
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import InvalidConfig
@@ -132,20 +132,22 @@ def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:
 class Background:
     """The schedulers and the timer of a broker, from one start to the stop after it; `parts` shuts them down.
 
-    clients_time: clients and other brokers wait in real time, also under MockTime.
+    clients_time: real time, also where `time` is moved: for connections, quotas, and requests to other brokers.
+    waits_time: what the requests of clients wait by, and sessions of group members; it is real under MockTime.
     """
 
     def __init__(self, broker_id: int, time: Time, parts: ExitStack, *, is_member: bool) -> None:
         self._broker_id = broker_id
         self._parts = parts
         self.time = time
-        self.clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
+        self.clients_time = WallClockOf(time) if isinstance(time, MovableTime) else time
+        self.waits_time = self.clients_time if isinstance(time, MockTime) else time
         # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
         self.clock_scheduler = self._start("clock", time)
         self.disk_scheduler = self._start("disk", time)
         # Nor is a change of an ISR to wait for a disk: producers wait for it.
         self.isr_scheduler = self.start_scheduler("isr-changes") if is_member else self.disk_scheduler
-        self.timer = Timer(self.clients_time)
+        self.timer = Timer(self.waits_time)
 
     def start_scheduler(self, name: str) -> Scheduler:
         """Another one, on clients_time."""
@@ -153,6 +155,9 @@ class Background:
 
     def start_timer(self) -> None:
         start_thread(TimerThread(self.timer, f"kcore-timer-{self._broker_id}"), self._parts)
+        if isinstance(self.waits_time, MovableTime):
+            self.waits_time.add_listener(self.timer.clock_moved)
+            self._parts.callback(self.waits_time.remove_listener, self.timer.clock_moved)
 
     def _start(self, name: str, time: Time) -> Scheduler:
         scheduler = Scheduler(f"kcore-{name}-{self._broker_id}", time)
@@ -259,7 +264,7 @@ def group_coordinator_of(
         replica_manager.broker_id,
         replica_manager,
         config,
-        background.clients_time,
+        background.waits_time,
         background.clock_scheduler,
         background.timer,
         disk_scheduler=background.disk_scheduler,

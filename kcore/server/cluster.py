@@ -87,10 +87,10 @@ class Cluster:
     brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
     the end.  store: where they coordinate, sqlite:FILE or zookeeper://HOST:PORT/CHROOT; None: a file in data_dir.
     racks: broker.rack of each broker, None for one without.  authorizer: of all brokers; their own requests to each
-    other have to be allowed too.  config: settings of all brokers, as for Broker.  Topics
-    have three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are),
-    and so have the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s
-    here), has failed, and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here)
+    other have to be allowed too.  config: settings of all brokers, and act_like, as for Broker.  Topics have three
+    replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are), and so have
+    the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s here), has
+    failed, and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here)
     after a failure.
     Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block.  A cluster that was not stopped is
     stopped when the interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also
@@ -107,6 +107,7 @@ class Cluster:
         racks: Sequence[str | None] | None = None,
         time: Time = SYSTEM_TIME,
         authorizer: Authorizer | None = None,
+        act_like: str | None = None,
         **config: Any,
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int):
@@ -118,11 +119,14 @@ class Cluster:
             if name in settings:
                 instead = "give racks" if name == "broker.rack" else "it cannot be given here"
                 raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: {instead}")
+        if act_like is not None:
+            settings["kcore.act.like"] = act_like
         self._racks = _checked_racks(racks, brokers)
         self._config = {**cluster_settings(brokers), **settings}
         # Wrong settings raise here, before a directory or a store is made.
         checked = KafkaConfig(
-            self._config, other_names=("brokers", "data_dir", "store", "host", "racks", "time", "authorizer")
+            self._config,
+            other_names=("brokers", "data_dir", "store", "host", "racks", "time", "authorizer", "act_like"),
         )
         GivenAuthorizer(authorizer, checked)
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
@@ -334,6 +338,11 @@ class Cluster:
         )
 
     # -- use --------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> Time:
+        """The clock that it was given."""
+        return self._time
 
     @property
     def brokers(self) -> Mapping[int, Broker]:

@@ -21,6 +21,8 @@ from kcore.metadata.producer_ids import ProducerIdManager
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
+from kcore.protocol.api_keys import ApiKey, served_apis
+from kcore.protocol.releases import apis_of_release
 from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_parts import (
@@ -185,9 +187,15 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         stored_client_quotas=stored_client_quotas,
         broker_configs=base.broker_configs,
         auth=auth,
+        served_apis=_served_apis(base.config),
         cluster_member=membership.cluster_member,
     )
     return _serve(base, membership, services, server, calls)
+
+
+def _served_apis(config: KafkaConfig) -> dict[ApiKey, tuple[int, int]]:
+    served, release = served_apis(config.is_cluster_member), config["kcore.act.like"]
+    return apis_of_release(served, release) if release else served
 
 
 def _make_admin_manager(base: BrokerBase, membership: Membership) -> AdminManager:

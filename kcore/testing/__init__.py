@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kcore.common import time
+from kcore.testing.skip_time import SkipTime
 from kcore.testing.waits import WaitTimedOut
 
-__all__ = ["MockTime", "WaitTimedOut"]
+__all__ = ["MockTime", "SkipTime", "WaitTimedOut"]
 
 
 class MockTime(time.MockTime):

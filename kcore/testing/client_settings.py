@@ -20,7 +20,7 @@ class ClientSettings:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port of each broker, separated by commas; FastStream takes it as it is."""
+        """host:port of each broker, separated by commas."""
         raise NotImplementedError
 
     def confluent(self, **settings: Any) -> dict[str, Any]:
@@ -49,6 +49,15 @@ class ClientSettings:
     def kafka_python_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
         """For KafkaConsumer("topic", **...) of kafka-python."""
         return self.kafka_python(**_consumer(group_id) | {"metadata_max_age_ms": _METADATA_MS} | settings)
+
+    def faststream(self, **settings: Any) -> dict[str, Any]:
+        """For KafkaBroker(**...) of faststream.kafka and of faststream.confluent."""
+        timing = {"retry_backoff_ms": _BACKOFF_MS, "metadata_max_age_ms": _METADATA_MS}
+        return {"bootstrap_servers": self.bootstrap_servers} | timing | settings
+
+    def faststream_subscriber(self, group_id: str, **settings: Any) -> dict[str, Any]:
+        """For @broker.subscriber("topic", **...) of both."""
+        return _consumer(group_id) | settings
 
 
 def _consumer(group_id: str) -> dict[str, Any]:

@@ -36,12 +36,14 @@ class PartitionLag(NamedTuple):
         return f"end {self.end_offset}, {committed}, lag {self.lag}"
 
 
-def has_settled(group: GroupMetadata, state: str, partitions: int | None) -> bool:
-    """Whether it has this state, all members their assignments, and these this number of partitions (None: any)."""
+def has_settled(group: GroupMetadata, state: str, partitions: int | None, members: int | None) -> bool:
+    """Whether it has this state and this number of members, all members their assignments, and these this number of
+    partitions (None: any)."""
     with group:
         assigned = sum(len(_partitions_of(member)) for member in group.members.values())
         is_assigned = partitions is None or assigned == partitions
-        return group.state.value == state and not group.pending_sync_members and is_assigned
+        has_members = members is None or len(group.members) == members
+        return group.state.value == state and not group.pending_sync_members and is_assigned and has_members
 
 
 def committed_offsets(group: GroupMetadata) -> dict[TopicPartition, int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
+from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.server.broker import Broker
@@ -12,10 +14,12 @@ from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing import group_state
 from kcore.testing.client_settings import ClientSettings
+from kcore.testing.disk_faults import DiskFault, How, make_disk_fault
 from kcore.testing.group_state import PartitionLag
 from kcore.testing.kafka_report import kafka_report
 from kcore.testing.request_faults import RequestChoice, RequestFault, action_of, make_fault
 from kcore.testing.running_brokers import RunningBrokers
+from kcore.testing.skip_time import SkipTime
 from kcore.testing.topic_reader import TopicReader
 from kcore.testing.waits import Wait, WaitTimedOut
 
@@ -25,9 +29,17 @@ __all__ = ["KafkaClusterFixture", "KafkaFixture", "WaitTimedOut"]
 class KafkaTestSupport(ClientSettings):
     """What a test has of one broker and of several.  Thread-safe."""
 
-    def __init__(self, brokers: RunningBrokers) -> None:
+    def __init__(self, brokers: RunningBrokers, time: Time) -> None:
         self._brokers = brokers
-        self._faults: list[RequestFault] = []
+        self._time = time
+        self._faults: list[RequestFault | DiskFault] = []
+
+    @property
+    def time(self) -> SkipTime:
+        """The brokers' clock.  Raises RuntimeError for brokers that were made with another one."""
+        if not isinstance(self._time, SkipTime):
+            raise RuntimeError("the brokers' clock cannot be moved: make them with time=kcore.testing.SkipTime()")
+        return self._time
 
     # -- topics -----------------------------------------------------------------------------------------
 
@@ -71,11 +83,8 @@ class KafkaTestSupport(ClientSettings):
         instead of the answer; silent=True, no answer until the fault ends, and then the connection ends.
         Raises ValueError for a combination that makes no sense, RuntimeError for a broker that does not run.
         """
-        running = self._brokers.running()
-        if broker is not None and broker not in running:
-            raise RuntimeError(f"broker {broker} does not run")
         fault = make_fault(
-            list(running.values()) if broker is None else [running[broker]],
+            self._chosen_brokers(broker),
             api,
             RequestChoice(client_id, from_broker, topic, partition),
             action_of(error, delay, cut, silent=silent),
@@ -84,6 +93,47 @@ class KafkaTestSupport(ClientSettings):
         self._faults.append(fault)
         return fault
 
+    def disk_fault(
+        self,
+        kind: str,
+        topic: str | None = None,
+        partition: int = 0,
+        *,
+        after_bytes: int | None = None,
+        offset: int | None = None,
+        seconds: float | None = None,
+        broker: int | None = None,
+        data_dir: str | None = None,
+        times: int | None = None,
+    ) -> DiskFault:
+        """Have the disk fail from now on, until the `with` block ends, end(), the test's end, or `times` system calls.
+
+        For the segments of a partition, or for one data_dir or all of them; on one broker or all that run now.
+        kind: "full", nothing is written any more (ENOSPC); "torn_append", of the next append after_bytes (10) are
+        written, then the disk fails; "flipped_write", what is appended has a bit flipped at its end; "flipped_read",
+        the batch with this offset is read with a bit flipped until the fault ends; "slow_fsync", each takes `seconds`
+        longer; "lost_fsync", nothing reaches the disk, although each says so: once the brokers are killed, the fault's
+        lose_power() brings back the files of its beginning.
+        Raises ValueError for a combination that makes no sense, RuntimeError for a broker that does not run,
+        UnknownTopicOrPartition, OffsetOutOfRange.
+        """
+        fault = make_disk_fault(
+            kind,
+            self._chosen_brokers(broker),
+            None if topic is None else TopicPartition(topic, partition),
+            data_dir,
+            How(after_bytes, offset, seconds),
+            times,
+        )
+        self._faults.append(fault)
+        return fault
+
+    def _chosen_brokers(self, broker: int | None) -> list[Broker]:
+        running = self._brokers.running()
+        if broker is not None and broker not in running:
+            raise RuntimeError(f"broker {broker} does not run")
+        return list(running.values()) if broker is None else [running[broker]]
+
     def end_faults(self) -> None:
         while self._faults:
             self._faults.pop().end()
@@ -91,14 +141,21 @@ class KafkaTestSupport(ClientSettings):
     # -- waits ------------------------------------------------------------------------------------------
 
     def wait_for_group(
-        self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
+        self,
+        group_id: str,
+        state: str = "Stable",
+        partitions: int | None = None,
+        timeout: float = 30,
+        *,
+        members: int | None = None,
     ) -> None:
-        """Wait until the group has this state (Kafka's name) and its members are assigned this many partitions.
+        """Wait until the group has this state (Kafka's name) and so many members, which are assigned this many
+        partitions.
 
         Raises WaitTimedOut with the group's state, generation and members, and what its rebalance waits for, after
         `timeout` seconds.
         """
-        self._group_wait(group_id, state, partitions).run(timeout)
+        self._group_wait(group_id, state, partitions, members).run(timeout)
 
     def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
         """Wait until the group has committed so far that `at_most` offsets are left, of all partitions that it has
@@ -146,12 +203,14 @@ class KafkaTestSupport(ClientSettings):
         reader = TopicReader(self._brokers, topic, count)
         return reader, Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}")
 
-    def _group_wait(self, group_id: str, state: str, partitions: int | None) -> Wait:
+    def _group_wait(self, group_id: str, state: str, partitions: int | None, members: int | None) -> Wait:
         def reached() -> bool:
             group = self._brokers.group(group_id)
-            return group is not None and group_state.has_settled(group, state, partitions)
+            return group is not None and group_state.has_settled(group, state, partitions, members)
 
-        wanted = f"group {group_id} to be {state}" + ("" if partitions is None else f" with {partitions} partitions")
+        counts = {"members": members, "partitions": partitions}
+        wanted = " and ".join(f"{count} {noun}" for noun, count in counts.items() if count is not None)
+        wanted = f"group {group_id} to be {state}" + (wanted and f" with {wanted}")
         return Wait(reached, wanted, lambda: self._describe_group(group_id))
 
     def _lag_wait(self, group_id: str, at_most: int) -> Wait:
@@ -176,7 +235,8 @@ class KafkaFixture(KafkaTestSupport):
     """A running broker in a test; whoever made the broker stops it."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(RunningBrokers(lambda: {} if broker.has_stopped else {broker.broker_id: broker}))
+        running = RunningBrokers(lambda: {} if broker.has_stopped else {broker.broker_id: broker})
+        super().__init__(running, broker.time)
         self.broker = broker
 
     @property
@@ -188,7 +248,7 @@ class KafkaClusterFixture(KafkaTestSupport):
     """A running cluster in a test; whoever made the cluster stops it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        super().__init__(RunningBrokers(lambda: cluster.brokers))
+        super().__init__(RunningBrokers(lambda: cluster.brokers), cluster.time)
         self.cluster = cluster
         self._partitions = ClusterPartitions(cluster)
 
@@ -199,6 +259,13 @@ class KafkaClusterFixture(KafkaTestSupport):
     @property
     def aio(self) -> AsyncClusterWaits:
         return AsyncClusterWaits(self)
+
+    @contextmanager
+    def down(self, broker: int) -> Iterator[None]:
+        """Kill a broker, as Cluster.kill() does; after the block it starts again, on its port."""
+        self.cluster.kill(broker)
+        yield
+        self.cluster.start(broker)
 
     def wait_until_led(self, topic: str, partition: int | None = None, timeout: float = 30) -> None:
         """As Cluster.wait_until_led(), but raises WaitTimedOut."""
@@ -237,9 +304,15 @@ class AsyncWaits:
         self._kafka = kafka
 
     async def wait_for_group(
-        self, group_id: str, state: str = "Stable", partitions: int | None = None, timeout: float = 30
+        self,
+        group_id: str,
+        state: str = "Stable",
+        partitions: int | None = None,
+        timeout: float = 30,
+        *,
+        members: int | None = None,
     ) -> None:
-        await self._kafka._group_wait(group_id, state, partitions).run_async(timeout)
+        await self._kafka._group_wait(group_id, state, partitions, members).run_async(timeout)
 
     async def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
         await self._kafka._lag_wait(group_id, at_most).run_async(timeout)

@@ -9,11 +9,13 @@ import pytest
 
 
 class KafkaMarker(NamedTuple):
-    """topics: name -> number of partitions.  config: settings of the brokers.  brokers: how many a cluster has."""
+    """topics: name -> number of partitions.  config: settings of the brokers.  brokers: how many a cluster has.
+    time: "skip" if the clock moves on whenever the broker is idle."""
 
     topics: Mapping[str, int]
     config: Mapping[str, Any]
     brokers: int | None
+    time: str | None
 
 
 def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
@@ -36,6 +38,8 @@ def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
 def _check_fixture(arguments: KafkaMarker, fixture: str) -> None:
     if arguments.brokers is not None and fixture != "kafka_cluster":
         raise ValueError(f"brokers is for the fixture kafka_cluster, not for {fixture}")
+    if arguments.time is not None and fixture == "kafka_cluster":
+        raise ValueError("time is not for kafka_cluster: move its clock with kafka_cluster.time.skip()")
     if arguments.config and fixture == "kafka_session":
         raise ValueError(
             "config is not for kafka_session, whose broker other tests use too: override the fixture "
@@ -44,7 +48,11 @@ def _check_fixture(arguments: KafkaMarker, fixture: str) -> None:
 
 
 def _arguments(
-    topics: Mapping[str, int] | None = None, config: Mapping[str, Any] | None = None, brokers: int | None = None
+    topics: Mapping[str, int] | None = None,
+    config: Mapping[str, Any] | None = None,
+    brokers: int | None = None,
+    *,
+    time: str | None = None,
 ) -> KafkaMarker:
     for argument, value in (("topics", topics), ("config", config)):
         if value is not None and not isinstance(value, Mapping):
@@ -54,4 +62,6 @@ def _arguments(
             raise ValueError(f"topics must have a number of partitions for each name, not {name!r}: {partitions!r}")
     if brokers is not None and (isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1):
         raise ValueError(f"brokers must be a number of brokers, not {brokers!r}")
-    return KafkaMarker(topics or {}, config or {}, brokers)
+    if time not in (None, "skip"):
+        raise ValueError(f'time must be "skip", or be left out, not {time!r}')
+    return KafkaMarker(topics or {}, config or {}, brokers, time)

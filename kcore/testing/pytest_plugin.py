@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kcore.testing.kafka_marker import kafka_marker
+from kcore.testing.kafka_marker import KafkaMarker, kafka_marker
 from kcore.testing.log_tail import LogTail
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ _LOG = pytest.StashKey[LogTail]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "kafka(topics={name: partitions}, config={setting: value}, brokers=3): the topics of the fixtures kafka, "
-        "kafka_session and kafka_cluster, the settings of kafka and kafka_cluster, the number of brokers of the last",
+        'kafka(topics={name: partitions}, config={setting: value}, brokers=3, time="skip"): the topics of the fixtures '
+        "kafka, kafka_session and kafka_cluster, the settings of kafka and kafka_cluster, the number of brokers of the "
+        "last; whether the clock of kafka and kafka_session moves on whenever the broker is idle",
     )
 
 
@@ -70,15 +71,21 @@ def kafka(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaFix
     """A broker of this test alone, with the topics of the marker `kafka`; stopped after the test."""
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
+    from kcore.testing.skip_time import SkipTime
 
     marker = kafka_marker(request.node, "kafka")
-    with Broker(**marker.config) as broker:
+    with Broker(time=SkipTime(), **marker.config) as broker:
         kafka = KafkaFixture(broker)
         _note_use(request, "kafka", kafka)
         for name, partitions in marker.topics.items():
             broker.create_topic(name, partitions)
-        yield kafka
+        with _clock_of_test(kafka, marker):
+            yield kafka
         kafka.end_faults()
+
+
+def _clock_of_test(kafka: KafkaTestSupport, marker: KafkaMarker) -> AbstractContextManager[None]:
+    return kafka.time.auto_skip() if marker.time == "skip" else nullcontext()
 
 
 @pytest.fixture
@@ -86,9 +93,10 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[
     """A cluster of this test alone, with the brokers and topics of the marker `kafka`; stopped after the test."""
     from kcore.server.cluster import Cluster
     from kcore.testing.kafka_fixture import KafkaClusterFixture
+    from kcore.testing.skip_time import SkipTime
 
     marker = kafka_marker(request.node, "kafka_cluster")
-    with Cluster(marker.brokers or BROKERS, **marker.config) as cluster:
+    with Cluster(marker.brokers or BROKERS, time=SkipTime(), **marker.config) as cluster:
         kafka = KafkaClusterFixture(cluster)
         _note_use(request, "kafka_cluster", kafka)
         for name, partitions in marker.topics.items():
@@ -108,8 +116,9 @@ def kafka_session(kafka_session_config: Mapping[str, Any]) -> Iterator[KafkaFixt
     """One broker for all tests of the process.  A test's topics and records are gone after the test."""
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
+    from kcore.testing.skip_time import SkipTime
 
-    with Broker(**kafka_session_config) as broker:
+    with Broker(time=SkipTime(), **kafka_session_config) as broker:
         yield KafkaFixture(broker)
 
 
@@ -117,6 +126,7 @@ def kafka_session(kafka_session_config: Mapping[str, Any]) -> Iterator[KafkaFixt
 def _kafka_session_topics(request: pytest.FixtureRequest) -> Iterator[None]:
     """Around a test that has kafka_session, its other fixtures included."""
     made: AbstractContextManager[None] = nullcontext()
+    clock: AbstractContextManager[None] = nullcontext()
     if "kafka_session" in request.fixturenames:
         from kcore.testing.topics_of_test import topics_of_test
 
@@ -125,5 +135,6 @@ def _kafka_session_topics(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("_kafka_log")
         _note_use(request, "kafka_session", kafka)
         made = topics_of_test(kafka, marker.topics)
-    with made:
+        clock = _clock_of_test(kafka, marker)
+    with made, clock:
         yield

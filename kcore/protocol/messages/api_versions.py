@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kcore.errors import UnsupportedVersion
-from kcore.protocol.api_keys import SUPPORTED, ApiKey, served_apis
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.schema import Message, Struct, array, boolean, int16, int32, int64, string
 
 
@@ -53,21 +55,21 @@ class ApiVersionsResponse(Message):
 
 
 def api_versions_response(
-    error_code: int = 0, throttle_time_ms: int = 0, *, is_cluster_member: bool = False
+    ranges: Mapping[ApiKey, tuple[int, int]], error_code: int = 0, throttle_time_ms: int = 0
 ) -> ApiVersionsResponse:
-    """What this broker speaks, in order of API key."""
-    ranges = served_apis(is_cluster_member)
+    """What this broker speaks: the lowest and the highest version of each API, in this order."""
     keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items()]
     return ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
 
 
-def unsupported_version_response() -> ApiVersionsResponse:
+def unsupported_version_response(versions: tuple[int, int]) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of a version that we do not know.
 
     The request's body must not be decoded, and the answer is to be encoded in version 0, whatever was asked.  The only
-    key in it is ApiVersions' own, from which the client picks the version of its next request.
+    key in it is ApiVersions' own, with the versions that are served; from them the client picks the version of its next
+    request.
     Source: KIP-511, and the bytes that a 4.3.1 broker answers.
     """
-    low, high = SUPPORTED[ApiKey.API_VERSIONS]
+    low, high = versions
     key = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=low, max_version=high)
     return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[key])

@@ -24,6 +24,7 @@ from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.network.listener import Listener, SecurityProtocol
+from kcore.protocol.releases import RELEASES
 from kcore.replica.replica_selector import SELECTORS
 from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
@@ -71,6 +72,13 @@ _BROKER_KEYS = [
         None,
         lambda text: None if text is None or host_and_port(text) else "expected HOST:PORT",
         "HOST:PORT where GET /metrics, /healthz and /readyz are answered over HTTP; port 0: a free one.",
+    ),
+    ConfigKey(
+        "kcore.act.like",
+        _STRING,
+        None,
+        lambda text: None if text is None or text in RELEASES else f"expected one of {', '.join(RELEASES)}",
+        "Announce and serve the versions of requests that this release of Kafka has, as 2.8: to test clients.",
     ),
     # -- topics
     ConfigKey("auto.create.topics.enable", _BOOLEAN, True, None, "Create a topic when a client first asks for it."),

@@ -18,7 +18,7 @@ class Handler:
     runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
-        self._response = api_versions_response(is_cluster_member=services.cluster_member is not None)
+        self._response = api_versions_response(services.served_apis)
 
     def handle(self, context: RequestContext, body: ApiVersionsRequest) -> None:
         if context.api_version >= 3 and not (

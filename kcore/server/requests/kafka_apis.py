@@ -18,7 +18,7 @@ from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
 from kcore.network.connection import Request
-from kcore.protocol.api_keys import INTER_BROKER, ApiKey, served_apis
+from kcore.protocol.api_keys import INTER_BROKER, ApiKey
 from kcore.protocol.codec import TooManyElements
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
@@ -64,7 +64,7 @@ class KafkaApis:
         self._pool = services.request_handler_pool
         self._client_quotas = services.client_quotas
         self._request_quota = services.client_quotas.request
-        self._served = served_apis(services.cluster_member is not None)
+        self._served = services.served_apis
         self._entries: dict[ApiKey, _Entry] = {}
 
     def handle(self, request: Request) -> None:
@@ -177,7 +177,7 @@ class KafkaApis:
         if header.api_key is ApiKey.API_VERSIONS:
             from kcore.protocol.messages.api_versions import unsupported_version_response
 
-            context.respond(unsupported_version_response(), api_version=0)
+            context.respond(unsupported_version_response(self._served[ApiKey.API_VERSIONS]), api_version=0)
         else:
             raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
 

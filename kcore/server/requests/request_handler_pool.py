@@ -74,6 +74,11 @@ class RequestHandlerPool:
         return {runs_on: lane.size for runs_on, lane in self._lanes.items()}
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for a thread or runs on one."""
+        return all(lane.is_idle for lane in self._lanes.values())
+
+    @property
     def num_threads(self) -> int:
         """Of those for requests in any order, started or not."""
         return self._lanes[RunsOn.POOL].max_threads
@@ -110,6 +115,11 @@ class _Lane:
     @property
     def size(self) -> int:
         return len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        with self._changed:
+            return not self._waiting and self._idle == len(self._threads)
 
     def thread_ids(self) -> list[int]:
         with self._changed:

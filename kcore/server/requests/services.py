@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kcore.common.time import Time
     from kcore.coordinator.coordinators import Coordinators
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.producer_ids import ProducerIdManager
+    from kcore.protocol.api_keys import ApiKey
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
@@ -46,6 +49,8 @@ class Services:
     stored_client_quotas: StoredClientQuotas
     broker_configs: StoredBrokerConfigs
     auth: AuthHelper
+    #: The lowest and the highest version of each API.
+    served_apis: Mapping[ApiKey, tuple[int, int]]
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None
 

@@ -282,7 +282,8 @@ def test_versions_of_an_old_broker_and_of_unknown_apis():
         header = decode_request_header(frame)
         assert header.api_version == 3
         return framed(
-            encode_response_header(header.api_key, 0, header.correlation_id) + unsupported_version_response().encode(0)
+            encode_response_header(header.api_key, 0, header.correlation_id)
+            + unsupported_version_response((0, 4)).encode(0)
         ), True
 
     def old(frame):

@@ -3,6 +3,7 @@
 import errno
 import os
 import tempfile
+import time
 
 import pytest
 
@@ -104,6 +105,26 @@ def test_faults_are_chosen_by_place_and_turn(tmp_path):
         with pytest.raises(OSError, match="Read-only"):
             file.append_to(str(tmp_path / "bad" / "x"), b"1", 1)
     assert (tmp_path / "bad" / "x").read_bytes() == b"1"
+
+
+def test_a_write_can_flip_a_bit_and_a_sync_can_be_lost(tmp_path):
+    path = str(tmp_path / "x")
+    file.spoil_next("pwrite", "flip", under=path)
+    file.append_to(path, b"abc", 0)
+    file.append_to(path, b"d", 3)
+    assert file.read_file(path) == b"abbd"
+    assert file.fault_hits("pwrite", path) == 1 == file.end_fault("pwrite", path)
+    with pytest.raises(OSError, match="Invalid argument"):
+        file.sync_path("/dev/null")  # no system call can sync it
+    file.spoil_next("fsync", "lose", times=2)
+    file.sync_path("/dev/null")
+    assert file.fault_hits("fsync", "") == 1 and file.fault_hits("fsync", path) == 0
+    with tempfile.TemporaryFile() as record:
+        file.record_to(record.fileno())
+        file.spoil_next("fsync", "wait", wait_ms=50)
+        began = time.monotonic()
+        file.sync_path(path)
+        assert time.monotonic() - began >= 0.05
 
 
 def test_what_changes_the_disk_can_be_written_down(tmp_path):

@@ -85,15 +85,15 @@ def test_an_api_versions_request_of_an_unknown_version_is_answered_in_version_0_
     request = encode_request_header(ApiKey.API_VERSIONS, 99, 12, "new client") + b"nobody knows"
     header = decode_request_header(request)
     assert header.api_version > SUPPORTED[header.api_key][1]
-    (frame,) = encode_response(header, unsupported_version_response(), 0)
+    (frame,) = encode_response(header, unsupported_version_response(SUPPORTED[ApiKey.API_VERSIONS]), 0)
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 12)
     # What a 4.3.1 broker answers: error 35 and one key, ApiVersions 0 to 4.
     assert frame[8:] == bytes.fromhex("0023 00000001 0012 0000 0004")
-    assert ApiVersionsResponse.decode(frame, 0, 8) == unsupported_version_response()
+    assert ApiVersionsResponse.decode(frame, 0, 8) == unsupported_version_response(SUPPORTED[ApiKey.API_VERSIONS])
 
 
 def test_api_versions_lists_every_key_with_its_range():
-    answer = api_versions_response(throttle_time_ms=3)
+    answer = api_versions_response(SUPPORTED, throttle_time_ms=3)
     assert answer.error_code == 0 and answer.throttle_time_ms == 3
     assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
 

@@ -4,6 +4,8 @@ import asyncio
 
 import aiokafka
 import confluent_kafka
+import faststream.confluent
+import faststream.kafka
 import kafka as kafka_python
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -44,6 +46,24 @@ def test_aiokafka(kafka):
             return (await asyncio.wait_for(consumer.getone(), 30)).value
 
     assert asyncio.run(run()) == b"a book"
+
+
+@pytest.mark.parametrize("module", [faststream.kafka, faststream.confluent], ids=["aiokafka", "confluent"])
+def test_faststream(kafka, module):
+    async def run():
+        broker = module.KafkaBroker(**kafka.faststream(client_id="shop"))
+        sold = asyncio.Queue()
+
+        @broker.subscriber("orders", **kafka.faststream_subscriber("shop", session_timeout_ms=10_000))
+        async def sell(order: str):
+            await sold.put(order)
+
+        async with broker:
+            await broker.start()
+            await broker.publish("a book", "orders")
+            return await asyncio.wait_for(sold.get(), 30)
+
+    assert asyncio.run(run()) == "a book"
 
 
 def test_kafka_python(kafka):

@@ -6,7 +6,7 @@ import pytest
 import kcore
 from kcore.errors import PolicyViolation, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
-from tests.pages import python_examples
+from tests.pages import ROOT, python_examples
 
 pytest_plugins = ["pytester"]
 
@@ -50,6 +50,7 @@ def test_the_marker_takes_topics_and_settings_by_position(pytester):
     ("arguments", "reason"),
     [
         ("topic={'orders': 3}", "*it got an unexpected keyword argument 'topic'*"),
+        ("time='real'", "*time must be \"skip\", or be left out, not 'real'*"),
         ("{}, {}, 3, 4", "*it takes from 0 to 3 positional arguments but 4 were given*"),
         ("['orders']", "*topics must be a dict, not ['orders']*"),
         ("{'orders': '3'}", "*topics must have a number of partitions for each name, not 'orders': '3'*"),
@@ -281,6 +282,53 @@ def test_a_wait_that_pytest_timeout_ends_is_reported_with_the_brokers(pytester):
     result.stdout.fnmatch_lines(["*Timeout*from pytest-timeout*", "*- kafka -*", "orders-1: offsets from 0, end 0, *"])
 
 
-def test_the_tests_of_the_page_pass(pytester):
-    pytester.makepyfile("\n".join(example.parsed for example in python_examples("docs/testing.md")))
-    run_pytest(pytester).assert_outcomes(passed=11)
+def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(pytester):
+    pytester.makepyfile("""
+        import threading
+        import pytest
+
+        def waits(kafka, hours):
+            due = threading.Event()
+            kafka.broker.running.base.background.timer.add(due.set, hours * 3_600_000)
+            return due
+
+        @pytest.mark.kafka(time="skip")
+        def test_alone(kafka):
+            assert waits(kafka, 1).wait(30)
+
+        @pytest.mark.kafka(time="skip")
+        def test_shared(kafka_session):
+            assert waits(kafka_session, 2).wait(30)
+
+        def test_it_stands_still_after_that_test(kafka_session):
+            due = waits(kafka_session, 3)
+            assert not due.wait(0.2)
+            kafka_session.time.skip(hours=3)
+            assert due.is_set()
+
+        @pytest.mark.kafka(time="skip")
+        def test_not_of_a_cluster(kafka_cluster):
+            pass
+    """)
+    result = run_pytest(pytester)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*time is not for kafka_cluster: move its clock with kafka_cluster.time.skip()*"])
+
+
+@pytest.mark.parametrize(
+    ("page", "tests"),
+    [
+        ("testing", 17),
+        ("coming_from/testcontainers", 1),
+        ("coming_from/kfake", 1),
+        ("coming_from/librdkafka_mock", 2),
+        ("coming_from/toxiproxy", 1),
+    ],
+)
+def test_the_tests_of_the_page_pass(pytester, page, tests):
+    pytester.makepyfile("\n".join(example.parsed for example in python_examples(f"docs/{page}.md")))
+    run_pytest(pytester).assert_outcomes(passed=tests)
+
+
+def test_the_tests_of_the_example_pass(pytester):
+    run_pytest(pytester, str(ROOT / "examples" / "shop")).assert_outcomes(passed=6)

@@ -161,3 +161,20 @@ def test_a_group_of_which_a_member_has_not_asked_for_its_assignment_has_not_sett
         kafka.wait_for_group("shop", partitions=3, timeout=0)
     group.pending_sync_members.clear()
     kafka.wait_for_group("shop", partitions=3, timeout=0)
+
+
+def test_a_wait_for_a_number_of_members(kafka, consumer):
+    kafka.wait_for_group("shop", members=1)
+    with pytest.raises(WaitTimedOut, match="for group shop to be Stable with 2 members and 3 partitions: it is Stable"):
+        kafka.wait_for_group("shop", members=2, partitions=3, timeout=0)
+    with confluent_kafka.Consumer(kafka.confluent_consumer("shop")) as second:
+        second.subscribe(["orders"])
+        wait_until(lambda: consumer.poll(0) or joined(kafka, 2))
+
+
+def joined(kafka, members):
+    try:
+        kafka.wait_for_group("shop", members=members, partitions=3, timeout=0)
+    except WaitTimedOut:
+        return False
+    return True

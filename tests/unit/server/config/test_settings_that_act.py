@@ -768,6 +768,7 @@ SHOWN_ELSEWHERE = {
     "controller.listener.names": (
         "tests/unit/server/config/test_listeners.py::test_listeners_that_cannot_be_are_refused_at_once"
     ),
+    "kcore.act.like": "tests/unit/server/test_act_like.py::test_kafka_python_takes_it_for_that_release",
     "kcore.monitoring.address": (
         "tests/unit/server/monitoring/test_http_endpoint.py::test_prometheus_reads_the_broker_and_its_process"
     ),

@@ -1,0 +1,87 @@
+"""The shop under test: pytest examples/shop.  Each fault here has its section in docs/testing.md."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+import threading
+
+import pytest
+import shop
+
+TOPICS = {"orders": 2, "invoices": 1}
+
+
+@contextlib.contextmanager
+def open_shop(kafka):
+    stop = threading.Event()
+    settings = kafka.confluent(retry_backoff_ms=10)
+    worker = threading.Thread(target=shop.run, args=(settings, stop), daemon=True)
+    worker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        worker.join()
+
+
+def invoices(kafka, count):
+    return [record.value for record in kafka.wait_for_records("invoices", count)]
+
+
+@pytest.mark.kafka(TOPICS)
+def test_each_order_gets_an_invoice(kafka):
+    with open_shop(kafka):
+        kafka.broker.produce("orders", "a book", key="1")
+        assert invoices(kafka, 1) == [b"invoice of a book"]
+        kafka.wait_for_lag("shop")
+
+
+@pytest.mark.kafka(TOPICS)
+def test_another_shop_takes_over_when_one_dies(kafka):
+    with open_shop(kafka):
+        kafka.wait_for_group("shop", partitions=2)
+        program = pathlib.Path(shop.__file__)
+        with subprocess.Popen([sys.executable, program, kafka.bootstrap_servers]) as other:
+            kafka.wait_for_group("shop", members=2)
+            other.kill()
+        kafka.time.skip(seconds=46)
+        kafka.wait_for_group("shop", members=1, partitions=2)
+        for key in "1234":
+            kafka.broker.produce("orders", "a book", key=key)
+        assert len(invoices(kafka, 4)) == 4
+
+
+@pytest.mark.kafka(TOPICS)
+def test_a_lost_answer_makes_no_second_invoice(kafka):
+    with open_shop(kafka), kafka.fault("Produce", cut="after", topic="invoices", times=1) as fault:
+        kafka.broker.produce("orders", "a book", key="1")
+        kafka.wait_for_lag("shop")
+    assert fault.hits == 1 and len(list(kafka.broker.consume("invoices"))) == 1
+
+
+@pytest.mark.kafka(TOPICS)
+def test_an_invoice_is_written_once_the_disk_has_room_again(kafka):
+    with open_shop(kafka):
+        with kafka.disk_fault("full", "invoices") as fault:
+            kafka.broker.produce("orders", "a book", key="1")
+            fault.wait_for_hits(2)
+        assert invoices(kafka, 1) == [b"invoice of a book"]
+
+
+@pytest.mark.kafka({"orders": 1, "invoices": 1}, brokers=2)
+def test_the_shop_goes_on_while_a_broker_is_down(kafka_cluster):
+    with open_shop(kafka_cluster):
+        with kafka_cluster.down(kafka_cluster.cluster.leader("invoices")):
+            kafka_cluster.cluster.produce("orders", "a book", key="1")
+            assert invoices(kafka_cluster, 1) == [b"invoice of a book"]
+        kafka_cluster.wait_until_in_sync("invoices")
+
+
+@pytest.mark.kafka(TOPICS, config={"kcore.act.like": "2.8"})
+def test_the_shop_works_with_a_broker_of_2_8(kafka):
+    with open_shop(kafka):
+        kafka.broker.produce("orders", "a book", key="1")
+        assert invoices(kafka, 1) == [b"invoice of a book"]

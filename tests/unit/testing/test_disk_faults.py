@@ -1,0 +1,193 @@
+"""Disk faults on demand, as clients and other brokers meet them."""
+
+import pathlib
+
+import confluent_kafka
+import pytest
+
+import kcore
+from kcore.common import file
+from kcore.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def kafka():
+    with kcore.Broker() as broker:
+        broker.create_topic("orders", 2)
+        kafka = KafkaFixture(broker)
+        yield kafka
+        kafka.end_faults()
+
+
+@pytest.fixture
+def kafka_cluster():
+    with kcore.Cluster(2) as cluster:
+        cluster.create_topic("orders")
+        kafka = KafkaClusterFixture(cluster)
+        yield kafka
+        kafka.end_faults()
+
+
+def produce(kafka, value, partition=0, **settings):
+    """The error of its delivery, None without one."""
+    errors = []
+    producer = confluent_kafka.Producer(kafka.confluent(retry_backoff_ms=1, **settings))
+    producer.produce("orders", value, partition=partition, on_delivery=lambda error, _: errors.append(error))
+    producer.flush(60)
+    (error,) = errors
+    return error
+
+
+def values(kafka, partition=0):
+    return [record.value for record in kafka.broker.consume("orders", partition)]
+
+
+def test_a_full_disk_refuses_records_of_its_partition_and_takes_them_again(kafka):
+    with kafka.disk_fault("full", "orders", 0) as fault:
+        assert produce(kafka, b"a book", retries=0) is not None
+        assert produce(kafka, b"a pen", partition=1) is None
+    assert fault.hits >= 1
+    assert produce(kafka, b"a cup") is None
+    assert values(kafka) == [b"a cup"] and values(kafka, 1) == [b"a pen"]
+
+
+def test_a_disk_that_is_full_once_costs_a_client_a_retry(kafka):
+    fault = kafka.disk_fault("full", "orders", times=1)
+    assert produce(kafka, b"a book") is None
+    fault.wait_for_hits(1)
+    assert fault.hits == 1 and values(kafka) == [b"a book"]
+
+
+def test_a_fault_of_a_data_directory_meets_all_its_partitions(kafka):
+    with kafka.disk_fault("full", data_dir=kafka.broker.data_dir):
+        for partition in range(2):
+            assert produce(kafka, b"a book", partition=partition, retries=0) is not None
+
+
+def test_a_bit_that_flips_on_its_way_to_the_disk_is_found_by_the_reader(kafka):
+    assert produce(kafka, b"a book") is None
+    with kafka.disk_fault("flipped_write", "orders", 0, times=1) as fault:
+        assert produce(kafka, b"a pen") is None
+    assert produce(kafka, b"a cup") is None
+    assert fault.hits == 1
+    consumer = confluent_kafka.Consumer(kafka.confluent_consumer("shop", check_crcs=True))
+    consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0)])
+    assert wait_until(lambda: consumer.poll(1)).value() == b"a book"
+    assert wait_until(lambda: consumer.poll(1)).error() is not None
+    consumer.close()
+
+
+def test_a_bit_that_is_read_wrong_is_right_again_after_the_fault(kafka):
+    for value in (b"a book", b"a pen"):
+        assert produce(kafka, value) is None
+    with kafka.disk_fault("flipped_read", "orders", 0, offset=1), pytest.raises(kcore.errors.CorruptMessage):
+        values(kafka)
+    assert values(kafka) == [b"a book", b"a pen"]
+
+
+def test_a_slow_fsync_delays_what_waits_for_it():
+    with kcore.Broker(log_flush_interval_messages=1) as broker:
+        broker.create_topic("orders")
+        kafka = KafkaFixture(broker)
+        with kafka.disk_fault("slow_fsync", "orders", seconds=0.2, times=1) as fault:
+            began_ms = broker.time.hi_res_clock_ms()
+            broker.produce("orders", "a book")
+            fault.wait_for_hits()
+            wait_until(lambda: broker.log("orders").recovery_point == 1)
+            assert broker.time.hi_res_clock_ms() - began_ms >= 200
+        broker.produce("orders", "a pen")
+        assert fault.hits == 1
+
+
+def test_a_torn_append_ends_a_leader_and_its_recovery_cuts_it_off(kafka_cluster):
+    cluster = kafka_cluster.cluster
+    leader = cluster.leader("orders")
+    cluster.produce("orders", "a book")
+    segment = pathlib.Path(cluster.brokers[leader].log("orders").directory) / f"{0:020}.log"
+    size = segment.stat().st_size
+    kafka_cluster.disk_fault("torn_append", "orders", after_bytes=20, broker=leader, times=1)
+    assert produce(kafka_cluster, b"a pen") is None
+    assert cluster.leader("orders") != leader
+    assert segment.stat().st_size == size + 20
+    kafka_cluster.end_faults()
+    cluster.kill(leader)
+    cluster.start(leader)
+    kafka_cluster.wait_until_in_sync("orders")
+    cluster.move_leader("orders", 0, to=leader)
+    assert [record.value for record in cluster.consume("orders")] == [b"a book", b"a pen"]
+
+
+def test_what_was_not_synced_is_gone_after_a_loss_of_power(kafka_cluster):
+    """The other replica has it: with acks=all Kafka keeps what one machine loses."""
+    cluster = kafka_cluster.cluster
+    cluster.produce("orders", "a book")
+    leader = cluster.leader("orders")
+    with kafka_cluster.disk_fault("lost_fsync", "orders", broker=leader) as fault:
+        cluster.produce("orders", "a pen")
+        with pytest.raises(RuntimeError, match=f"broker {leader} runs: kill it before its disk loses power"):
+            fault.lose_power()
+        log = cluster.brokers[leader].log("orders")
+        log.flush()
+        assert fault.hits >= 1
+        cluster.kill(leader)
+        fault.lose_power()
+    with kcore.open_log(log.directory) as left:
+        assert [record.value for record in left.records()] == [b"a book"]
+    cluster.start(leader)
+    kafka_cluster.wait_until_in_sync("orders")
+    cluster.move_leader("orders", 0, to=leader)
+    assert [record.value for record in cluster.consume("orders")] == [b"a book", b"a pen"]
+
+
+def test_a_cluster_brings_a_broker_down_and_up(kafka_cluster):
+    leader = kafka_cluster.cluster.leader("orders")
+    with kafka_cluster.down(leader):
+        assert leader not in kafka_cluster.cluster.brokers
+        kafka_cluster.wait_until_led("orders")
+        assert produce(kafka_cluster, b"a book") is None
+    assert leader in kafka_cluster.cluster.brokers
+    kafka_cluster.wait_until_in_sync("orders")
+
+
+def test_the_last_fault_to_end_brings_the_systems_calls_back(kafka):
+    first = kafka.disk_fault("full", "orders", 0)
+    with kafka.disk_fault("full", "orders", 1):
+        pass
+    assert produce(kafka, b"a book", retries=0) is not None
+    first.end()
+    first.end()
+    assert produce(kafka, b"a book") is None
+    assert file.calls("pwrite") == 0  # only the simulated disk counts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("fill", "orders"), ValueError, "no disk fault 'fill': expected one of full, torn_append"),
+        (("full", "orders", 7), UnknownTopicOrPartition, "orders-7: no running broker of the fault has it"),
+        (("full", "orders", 0, {"seconds": 1}), ValueError, "seconds is not for full"),
+        (("full", "orders", 0, {"times": 0}), ValueError, "times=0: expected 1 or more"),
+        (("full", "orders", 0, {"broker": 9}), RuntimeError, "broker 9 does not run"),
+        (
+            ("full", None, 0, {"data_dir": "/nowhere"}),
+            ValueError,
+            "/nowhere is no data directory of broker 1: it has /",
+        ),
+        (("full", "orders", 0, {"data_dir": "/nowhere"}), ValueError, "give a topic or data_dir"),
+        (("slow_fsync", "orders"), ValueError, "slow_fsync needs seconds"),
+        (("slow_fsync", "orders", 0, {"seconds": -1}), ValueError, "seconds=-1: expected 0 or more"),
+        (("flipped_read", "orders"), ValueError, "flipped_read needs a topic and an offset"),
+        (
+            ("flipped_read", "orders", 0, {"offset": 3}),
+            OffsetOutOfRange,
+            r"no batch has offset 3, the log holds \[0, 0\)",
+        ),
+        (("flipped_read", "orders", 0, {"offset": 3, "times": 1}), ValueError, "flipped_read lasts until its end"),
+    ],
+)
+def test_a_fault_that_makes_no_sense_is_an_error(kafka, arguments, error, message):
+    *arguments, named = arguments if isinstance(arguments[-1], dict) else (*arguments, {})
+    with pytest.raises(error, match=message):
+        kafka.disk_fault(*arguments, **named)
