@@ -5,6 +5,7 @@ import pytest
 import kcore
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction import transaction_state as rules
 from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import describe_producers as dp
@@ -359,3 +360,42 @@ def test_TXN_74_the_producers_of_a_partition_are_described(broker, client, txn):
         TopicPartition("__transaction_state", coordinator.partition_for("x"))
     ).leader_epoch
     assert (state.coordinator_epoch, state.current_txn_start_offset) == (epoch, -1)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_67_what_was_decided_before_a_kill_is_completed_at_the_next_start(tmp_path, is_commit):
+    """The broker is killed when the decision is in the log, and no marker is."""
+    stored = []
+    with kcore.Broker(tmp_path, **SETTINGS) as broker:
+        broker.create_topic("t", 2)
+        with Client(broker) as client:
+            client.ask(FindCoordinatorRequest(key="g"), 3)
+            txn = TransactionalClient(client).find()
+            txn.init()
+            txn.add([T0, T1])
+            txn.add_offsets("g")
+            assert [txn.produce("t", number, b"a") for number in (0, 1)] == [NONE, NONE]
+            assert txn.commit_offset("g", "t", 42) == NONE
+        manager = broker.running.services.transaction_coordinator.manager
+        entry = manager.find("x")
+        prepared = rules.end(entry.metadata, False, txn.producer, is_commit, manager.now_ms())
+        manager.store(entry, prepared, stored.append)
+        assert stored == [None]
+        broker.kill()
+    with kcore.Broker(tmp_path, **SETTINGS) as broker, Client(broker) as client:
+        wanted = "CompleteCommit" if is_commit else "CompleteAbort"
+        wait_until(lambda: state_of(client).transaction_state == wanted)
+        assert committed(broker, "t", 0) == committed(broker, "t", 1) == ([b"a"] if is_commit else [])
+        assert fetch_offset(client, "g", require_stable=True) == (NONE, 42 if is_commit else -1)
+        logs = [broker.log("t", number) for number in (0, 1)]
+        assert [log.last_stable_offset for log in logs] == [log.log_end_offset for log in logs] == [2, 2]
+
+
+def test_a_transaction_whose_topic_was_deleted_ends(broker, client, txn):
+    broker.create_topic("gone")
+    txn.add([T0, ("gone", 0)])
+    txn.produce("t", 0, b"a")
+    broker.delete_topic("gone")
+    assert txn.end(True) == NONE
+    assert state_of(client).transaction_state == "CompleteCommit"
+    assert committed(broker, "t") == [b"a"]

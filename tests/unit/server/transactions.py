@@ -100,7 +100,12 @@ class TransactionalClient:
         return self.client.ask(request, self.version).error_code
 
 
+def await_markers(broker):
+    """A producer is answered when the end of its transaction is decided; its markers follow."""
+    wait_until(lambda: not broker.running.services.transaction_coordinator.completions)
+
+
 def committed(broker, topic, number=0):
-    """The values that a consumer with read_committed gets."""
-    log = broker.log(topic, number)
-    return [record.value for record in log.records(isolation="read_committed")]
+    """The values that a consumer with read_committed gets once no transaction is ending."""
+    await_markers(broker)
+    return [record.value for record in broker.log(topic, number).records(isolation="read_committed")]
