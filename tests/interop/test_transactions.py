@@ -9,6 +9,7 @@ import kcore
 from kcore.coordinator.transaction.transaction_state import TransactionState
 from kcore.testing.request_faults import RequestChoice, make_fault
 from tests.cluster_sessions import LONG_MS
+from tests.unit.server.transactions import await_markers
 from tests.waiting import wait_until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -143,6 +144,7 @@ def test_aiokafka_copies_a_topic_exactly_once_with_offsets_in_the_transactions(b
         return position
 
     assert asyncio.run(run()) == 30
+    await_markers(broker)
     values = [record.value for record in broker.log(target).records(isolation="read_committed")]
     assert values == [b"%d" % number for number in range(30)]
 

@@ -1,4 +1,4 @@
-"""A broker process is killed in the middle of transactions: each of them is there as a whole afterwards, or not at all."""
+"""A broker is killed in the middle of transactions: each of them is there as a whole afterwards, or not at all."""
 
 import random
 import struct
