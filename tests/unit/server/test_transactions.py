@@ -99,7 +99,7 @@ def test_TXN_12_each_start_of_a_producer_gets_the_next_epoch(client, version):
     assert len({a.producer_id for a in answers}) == 1
 
 
-def test_TXN_13_14_a_producer_may_go_on_from_its_epoch_and_another_is_fenced(client, txn):
+def test_TXN_13_TXN_14_a_producer_may_go_on_from_its_epoch_and_another_is_fenced(client, txn):
     first = txn.producer
     assert txn.init(first).producer_epoch == 1
     assert txn.init(first).producer_epoch == 1, "the same request again"
@@ -145,7 +145,7 @@ def test_TXN_39_partitions_are_added_all_or_none(client, txn):
     assert state_of(client).transaction_state == "Empty"
 
 
-def test_TXN_45_56_what_is_not_of_the_producer_is_refused(client, txn):
+def test_TXN_45_TXN_56_what_is_not_of_the_producer_is_refused(client, txn):
     other = Producer(txn.producer.producer_id + 1, 0)
     assert txn.end(True) == errors.InvalidTxnState.code
     assert txn.add([T0], other) == {T0: errors.InvalidProducerIdMapping.code}
@@ -223,7 +223,7 @@ def test_TXN_70_an_id_that_nobody_uses_is_forgotten(broker, time, client, txn):
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_TXN_47_48_49_offsets_of_a_transaction_count_when_it_is_committed(broker, client, version, is_commit):
+def test_TXN_47_TXN_48_TXN_49_offsets_of_a_transaction_count_when_it_is_committed(broker, client, version, is_commit):
     assert client.ask(FindCoordinatorRequest(key="g"), 3).error_code == NONE
     txn = TransactionalClient(client, version=version).find()
     txn.init()
@@ -263,6 +263,21 @@ def test_TXN_50_a_member_that_commits_has_to_be_one(client, txn):
     assert txn.commit_offset("g", "no", 1) == errors.UnknownTopicOrPartition.code
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [(1, errors.CoordinatorNotAvailable), (2, errors.CoordinatorLoadInProgress)]
+)
+def test_TXN_46_old_clients_that_commit_while_the_group_is_loading_look_for_the_coordinator(
+    broker, client, txn, monkeypatch, version, code
+):
+    client.ask(FindCoordinatorRequest(key="g"), 3)
+    txn.version = version
+    partitions = broker.group_coordinator.manager.partitions
+    monkeypatch.setattr(partitions, "loading", partitions.owned)
+    monkeypatch.setattr(partitions, "owned", {})
+    assert txn.commit_offset("g", "t", 1) == code.code
+    assert txn.commit_offset("g", "no", 1) == errors.UnknownTopicOrPartition.code
+
+
 # -- restarts
 
 
@@ -282,7 +297,7 @@ def test_TXN_67_an_open_transaction_survives_a_restart(broker, client, txn, is_c
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.WRITE_TXN_MARKERS][1] + 1))
-def test_TXN_65_66_markers_are_written_and_those_of_old_coordinators_and_producers_refused(client, txn, version):
+def test_TXN_65_TXN_66_markers_are_written_and_those_of_old_coordinators_and_producers_refused(client, txn, version):
     txn.add([T0])
     txn.produce("t", 0, b"hangs")
 

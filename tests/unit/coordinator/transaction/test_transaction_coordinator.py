@@ -142,7 +142,7 @@ class Harness:
         ]
 
 
-def test_TXN_11_61_a_state_is_in_the_log_before_the_answer():
+def test_TXN_11_TXN_61_a_state_is_in_the_log_before_the_answer():
     harness = Harness()
     harness.logs.held = []
     answer = harness.init()
@@ -161,7 +161,7 @@ def test_TXN_11_61_a_state_is_in_the_log_before_the_answer():
 
 
 @pytest.mark.parametrize("is_commit", [True, False])
-def test_TXN_63_67_a_transaction_is_complete_when_each_partition_has_the_marker(is_commit):
+def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_marker(is_commit):
     harness = Harness()
     producer = harness.begin(HERE, THERE, OFFSETS_0)
     assert harness.end(producer, is_commit) == 0
@@ -300,7 +300,7 @@ def test_TXN_67_a_complete_state_that_could_not_be_stored_is_stored_later():
     assert harness.state is S.COMPLETE_COMMIT and len(harness.sent) == 1
 
 
-def test_TXN_67_68_the_next_coordinator_sends_all_markers_again():
+def test_TXN_67_TXN_68_the_next_coordinator_sends_all_markers_again():
     first = Harness()
     first.end(first.begin(HERE, THERE), is_commit=False)
     assert len(first.logs.markers(HERE)) == 1

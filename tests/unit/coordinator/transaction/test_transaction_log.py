@@ -21,7 +21,7 @@ def test_TXN_71_keys_of_a_real_broker_are_written_back_byte_for_byte():
         assert transaction_log.transaction_log_key(transaction_log.read_key(key)) == key
 
 
-def test_TXN_25_71_a_value_is_written_in_version_0_field_by_field():
+def test_TXN_25_TXN_71_a_value_is_written_in_version_0_field_by_field():
     value = TransactionLogValue(0, 7, 3, 60_000, 1, [("t", [0, 2]), ("u", [])], 1000, 900)
     assert transaction_log.transaction_log_value(value).hex(" ", 1) == (
         "00 00 "  # version

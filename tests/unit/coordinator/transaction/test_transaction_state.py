@@ -211,7 +211,7 @@ def test_TXN_41_nothing_is_added_to_a_transaction_that_is_ending(state):
 @pytest.mark.parametrize(
     "rule", [lambda *a, **k: add(a[0], [A], *a[1:], **k), lambda *a, **k: end(a[0], True, *a[1:], **k)]
 )
-def test_TXN_41_56_the_producer_has_to_be_the_present_one_in_every_state(state, rule):
+def test_TXN_41_TXN_56_the_producer_has_to_be_the_present_one_in_every_state(state, rule):
     assert rule(metadata(state), Producer(8, 3)) is errors.InvalidProducerIdMapping
     assert rule(metadata(state), Producer(7, 2)) is errors.ProducerFenced
     assert rule(metadata(state), Producer(7, 4)) is errors.ProducerFenced
