@@ -142,7 +142,7 @@ class GroupAdmin:
             if group.state is not GroupState.EMPTY:
                 raise NonEmptyGroup(group_id)
             group.transition_to(GroupState.DEAD)
-        self._remove_offsets(group, lambda group: group.all_offset_partitions())
+        self._remove_offsets(group, lambda group: list(group.offsets))
 
     def _remove_offsets(
         self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]
