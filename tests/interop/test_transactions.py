@@ -1,4 +1,4 @@
-"""Transactional producers of librdkafka and aiokafka against a broker, and against kcore.Cluster."""
+"""Transactional producers of librdkafka, aiokafka and kafka-python against a broker, and against kcore.Cluster."""
 
 import asyncio
 import time
@@ -14,6 +14,7 @@ from tests.waiting import wait_until
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 aiokafka = pytest.importorskip("aiokafka")
+kafka = pytest.importorskip("kafka")
 
 TIMEOUT_S = 60
 STATES = "__transaction_state"
@@ -147,6 +148,22 @@ def test_aiokafka_copies_a_topic_exactly_once_with_offsets_in_the_transactions(b
     await_markers(broker)
     values = [record.value for record in broker.log(target).records(isolation="read_committed")]
     assert values == [b"%d" % number for number in range(30)]
+
+
+# -- kafka-python
+
+
+def test_kafka_python_commits_and_aborts(broker, servers, name):
+    broker.create_topic(name)
+    client = kafka.KafkaProducer(bootstrap_servers=servers, transactional_id=name)
+    client.init_transactions()
+    for number in range(6):
+        client.begin_transaction()
+        client.send(name, b"%d" % number)
+        client.flush()
+        (client.abort_transaction if number % 2 else client.commit_transaction)()
+    client.close()
+    assert committed(servers, name, 3) == [b"0", b"2", b"4"]
 
 
 # -- a cluster

@@ -97,7 +97,7 @@ class Handler:
         entries: dict[TopicPartition, memoryview] = {}
         refused: dict[TopicPartition, ProducePartitionStatus] = {}
         # Producer ids of transactional batches.
-        producer_ids: set[int] = set()
+        producer_ids: list[int] = []
         topics = body.topic_data
         if self._auth.is_enabled:
             topics = self._permitted(context, topics, cache, refused)
@@ -128,7 +128,7 @@ class Handler:
                 else:
                     attributes = records[_ATTRIBUTES]
                     if attributes & TRANSACTIONAL:
-                        producer_ids.add(_producer_id(records))
+                        producer_ids.append(_producer_id(records))
                     if no_zstd and not any_magic and attributes & CODEC_MASK == _ZSTD:
                         error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
                     else:
@@ -157,14 +157,14 @@ class Handler:
         )
 
     def _transaction_refusal(
-        self, context: RequestContext, body: ProduceRequest, producer_ids: set[int]
+        self, context: RequestContext, body: ProduceRequest, producer_ids: list[int]
     ) -> ApiError | None:
         """Why the transactional batches of a request, with these producer ids, are not taken; None if they are."""
         transactional_id = body.transactional_id
         if transactional_id is None or not may_write_transactions(self._auth, context, transactional_id):
             return TransactionalIdAuthorizationFailed(f"not authorized to write in transactions of {transactional_id}")
-        if len(producer_ids) > 1:
-            return InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(producer_ids)}")
+        if len(set(producer_ids)) > 1:
+            return InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(set(producer_ids))}")
         return None
 
     def _permitted(
