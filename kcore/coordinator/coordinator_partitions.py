@@ -99,7 +99,7 @@ class CoordinatorPartitions:
         once, and one whose log cannot be had (any more) not at all.
         """
         with self.lock:
-            if epoch < self._epoch(partition):
+            if epoch < self.epoch(partition):
                 return
             if partition in self.owned:
                 # Led before and still: what is in memory is newer than anything that could be read.
@@ -123,13 +123,14 @@ class CoordinatorPartitions:
         another election loads, which may come before these are unloaded, stays.
         """
         with self.lock:
-            if epoch is not None and epoch < self._epoch(partition):
+            if epoch is not None and epoch < self.epoch(partition):
                 return []
             self.loading.pop(partition, None)
             self.owned.pop(partition, None)
             return kept_in()
 
-    def _epoch(self, partition: int) -> int:
+    def epoch(self, partition: int) -> int:
+        """Since which this broker coordinates or loads it; -1 if it does not."""
         return max(self.loading.get(partition, -1), self.owned.get(partition, -1))
 
     # -- loading -----------------------------------------------------------------------------------------------------

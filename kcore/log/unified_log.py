@@ -59,7 +59,7 @@ from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
 from kcore.log.lost_records import LostRecords, remove_mark, write_mark
 from kcore.log.producer_runs import take_runs
-from kcore.log.producer_state_entry import BatchMetadata
+from kcore.log.producer_state_entry import BatchMetadata, ProducerStateEntry
 from kcore.log.producer_state_manager import (
     CompletedTxn,
     ProducerAppendInfo,
@@ -246,6 +246,11 @@ class UnifiedLog(LogHotPath):
         """The largest id of the producers whose state the log has; -1 for none."""
         with self.lock:
             return max(self.producer_state_manager.producers, default=-1)
+
+    def active_producers(self) -> list[ProducerStateEntry]:
+        """What is known of each producer id, in no order."""
+        with self.lock:
+            return list(self.producer_state_manager.producers.values())
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Write partition.metadata if the log has no topic id yet.  Raises ValueError if it has a different one.

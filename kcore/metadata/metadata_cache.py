@@ -122,6 +122,12 @@ class MetadataSnapshot:
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
 
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """A broker's id or NO_LEADER; None for a partition that there is not."""
+        topic = self._topics.get(topic_partition.topic)
+        info = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        return None if info is None else info.leader
+
     # -- the next one -----------------------------------------------------------------------------------
 
     def with_brokers(self, brokers: Iterable[BrokerInfo]) -> MetadataSnapshot:

@@ -13,6 +13,9 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import MockTime, MovableTime, Time, WallClockOf
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
+from kcore.coordinator.transaction.transaction_config import TransactionConfig
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.errors import InvalidConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_manager_config import LogManagerConfig
@@ -265,6 +268,27 @@ def group_coordinator_of(
         replica_manager,
         config,
         background.waits_time,
+        background.clock_scheduler,
+        background.timer,
+        disk_scheduler=background.disk_scheduler,
+        is_certain=is_certain,
+    )
+
+
+def transaction_coordinator_of(
+    config: TransactionConfig,
+    replica_manager: ReplicaManager,
+    background: Background,
+    routes: MarkerRoutes,
+    new_producer_id: Callable[[], int],
+    is_certain: Callable[[], bool],
+) -> TransactionCoordinator:
+    return TransactionCoordinator(
+        config,
+        replica_manager,
+        routes,
+        new_producer_id,
+        background.clients_time,
         background.clock_scheduler,
         background.timer,
         disk_scheduler=background.disk_scheduler,

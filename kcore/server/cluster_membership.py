@@ -21,6 +21,7 @@ from kcore.server.member.cluster_controller import controlled_shutdown, make_con
 from kcore.server.member.cluster_member import ClusterMember, Controller
 from kcore.server.member.inter_broker_connections import InterBrokerConnections
 from kcore.server.member.leadership_certainty import LeadershipCertainty
+from kcore.server.member.marker_channels import MarkerChannels
 from kcore.server.member.member_metrics import member_metrics
 from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.member.replica_fetchers import replica_fetchers
@@ -50,6 +51,8 @@ class ClusterMembership:
         )
         self.topic_changes = StoreTopicChanges(base.store, self._is_controller)
         self.is_certain = LeadershipCertainty(base.store)
+        self.marker_sender = MarkerChannels(base.broker_id, self._connections)
+        base.parts.callback(self.marker_sender.shutdown)
         self.cluster_member: ClusterMember | None = None
 
     def _broker_epoch(self) -> int:

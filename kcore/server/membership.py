@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kcore.common.metrics import Metrics
     from kcore.coordinator.coordinators import Coordinators
+    from kcore.coordinator.transaction.transaction_completion import MarkerSender
     from kcore.log.log_manager import LogManager
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.store import MetadataStore
@@ -66,6 +67,10 @@ class Membership(Protocol):
     @property
     def is_certain(self) -> Callable[[], bool]:
         """Whether no other broker may lead what this broker leads: see LeadershipCertainty."""
+
+    @property
+    def marker_sender(self) -> MarkerSender | None:
+        """What ends transactions in partitions that other brokers lead; None for a broker alone."""
 
     @property
     def cluster_member(self) -> ClusterMember | None:

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from kcore.common import topic_names
 from kcore.common.metrics import Metrics
 from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.transaction.marker_writer import MarkerWriter
+from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.metadata.metadata_cache import MetadataCache
@@ -37,6 +41,7 @@ from kcore.server.broker_parts import (
     socket_server_of,
     start_thread,
     store_of,
+    transaction_coordinator_of,
 )
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
@@ -146,7 +151,15 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
     admin_manager = _make_admin_manager(base, membership)
     adoption = _load_logs(base)
     group_coordinator = _make_group_coordinator(base, membership, adoption)
-    coordinators = Coordinators({topic_names.GROUP_METADATA_TOPIC: group_coordinator})
+    producer_ids = ProducerIdManager(base.broker_id, base.store)
+    marker_writer = _make_marker_writer(base, group_coordinator)
+    transaction_coordinator = _make_transaction_coordinator(base, membership, adoption, marker_writer, producer_ids)
+    coordinators = Coordinators(
+        {
+            topic_names.GROUP_METADATA_TOPIC: group_coordinator,
+            topic_names.TRANSACTION_STATE_TOPIC: transaction_coordinator,
+        }
+    )
     _start_failure_handler(base, membership, coordinators, calls.no_data_dir_left)
     background.start_timer()
     server = _bind_listeners(base, plan.listeners)
@@ -159,12 +172,12 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         is_temporary=plan.is_temporary,
     )
     _observe_metadata(base.metadata_cache, coordinators, admin_manager)
-    group_coordinator.startup()
-    parts.callback(group_coordinator.shutdown)
+    for coordinator in (group_coordinator, transaction_coordinator):
+        coordinator.startup()
+        parts.callback(coordinator.shutdown)
     client_quotas = ClientQuotas(base.config, background.clients_time)
     stored_client_quotas = StoredClientQuotas(base.store, client_quotas, is_member=base.config.is_cluster_member)
     membership.follow_settings(stored_client_quotas)
-    producer_ids = ProducerIdManager(base.broker_id, base.store)
     foreign_producer_id = membership.load_topics(adoption, coordinators, server.listeners, unclean=unclean)
     if foreign_producer_id >= 0:
         producer_ids.reserve_up_to(foreign_producer_id)
@@ -177,6 +190,8 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         replica_manager=base.replica_manager,
         coordinators=coordinators,
         group_coordinator=group_coordinator,
+        transaction_coordinator=transaction_coordinator,
+        marker_writer=marker_writer,
         admin_manager=admin_manager,
         partition_admin=membership.partition_admin(),
         producer_ids=producer_ids,
@@ -229,6 +244,35 @@ def _load_logs(base: BrokerBase) -> TopicAdoption:
 def _make_group_coordinator(base: BrokerBase, membership: Membership, adoption: TopicAdoption) -> GroupCoordinator:
     config = base.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
     return group_coordinator_of(config, base.replica_manager, base.background, membership.is_certain)
+
+
+def _make_marker_writer(base: BrokerBase, group_coordinator: GroupCoordinator) -> MarkerWriter:
+    return MarkerWriter(base.replica_manager, base.background.clients_time, group_coordinator.manager)
+
+
+def _make_transaction_coordinator(
+    base: BrokerBase,
+    membership: Membership,
+    adoption: TopicAdoption,
+    marker_writer: MarkerWriter,
+    producer_ids: ProducerIdManager,
+) -> TransactionCoordinator:
+    config = base.config.transaction_config(adoption.partition_count(topic_names.TRANSACTION_STATE_TOPIC))
+
+    def leader_of(topic_partition: TopicPartition) -> int | None:
+        return base.metadata_cache.snapshot.leader_of(topic_partition)
+
+    routes = MarkerRoutes(
+        broker_id=base.broker_id, leader_of=leader_of, here=marker_writer, others=membership.marker_sender
+    )
+    return transaction_coordinator_of(
+        config,
+        base.replica_manager,
+        base.background,
+        routes,
+        producer_ids.generate_producer_id,
+        membership.is_certain,
+    )
 
 
 def _start_failure_handler(

@@ -155,9 +155,14 @@ class RequestChoice(NamedTuple):
         if self.from_broker is not None:
             if self.client_id != "*":
                 raise ValueError("client_id and from_broker are both given: give one")
-            # Its fetchers, its requests to the controller, and those of the controller that it may be.
+            # Its fetchers, its requests to the controller, those of the controller that it may be, its markers.
             broker = self.from_broker
-            patterns = (f"broker-{broker}-fetcher-*", f"broker-{broker}", f"controller-{broker}")
+            patterns = (
+                f"broker-{broker}-fetcher-*",
+                f"broker-{broker}",
+                f"controller-{broker}",
+                f"broker-{broker}-txn-*",
+            )
         topic, partition = self.topic, self.partition
         if partition is not None and topic is None:
             raise ValueError("partition without topic: give both")

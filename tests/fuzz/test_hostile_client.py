@@ -200,9 +200,9 @@ GOOD = batch(b"one", b"two", b"three")
         ("two batches", GOOD + GOOD, {87}),
         ("a control batch", _control_batch(), {87}),
         (
-            "an open transaction",
+            "a transaction without its id",
             batch(b"x", is_transactional=True, producer_id=5, producer_epoch=0, base_sequence=0),
-            {48},
+            {53},
         ),
         ("codec 7", _sealed(_with(GOOD, 22, b"\7")), {2, 76, 87}),
         ("lz4 that is none", _sealed(_with(GOOD, 22, b"\3")), {2, 87}),

@@ -392,15 +392,6 @@ def test_offsets_are_listed_and_records_deleted_by_an_administrator(broker, serv
     assert [m.offset() for m in read_all(servers, name)] == list(range(4, 10))
 
 
-def test_a_transactional_producer_is_refused_at_once_without_a_coordinator(servers, name):
-    producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
-    started = time.monotonic()
-    with pytest.raises(KafkaException, match="no transaction coordinator") as refused:
-        producer.init_transactions(60)
-    assert refused.value.args[0].fatal()
-    assert time.monotonic() - started < 50
-
-
 @pytest.mark.parametrize(
     "partition", [p for p in golden_data.partitions() if golden_data.expected()["partitions"][p]["consumer"]]
 )

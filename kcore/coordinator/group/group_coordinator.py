@@ -62,6 +62,17 @@ class LeavingMember(NamedTuple):
     reason: str | None = None
 
 
+class GroupMember(NamedTuple):
+    """Who commits offsets in a transaction, as far as the request says."""
+
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
+NO_MEMBER = GroupMember()
+
+
 class LeaveMemberResult(NamedTuple):
     member_id: str
     group_instance_id: str | None
@@ -702,6 +713,41 @@ class GroupCoordinator:
                 self._reset_session(group, member)
             self.manager.store_offsets(group, offsets, callback)
 
+    def commit_transactional_offsets(
+        self,
+        group_id: str,
+        member: GroupMember,
+        producer: tuple[int, int],
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        callback: Callable[[dict[TopicPartition, int]], None],
+    ) -> None:
+        """Store offsets that count once the producer's transaction is committed; an error code for each partition.
+
+        Clients of old versions say nothing of the member, so a group that has members takes offsets without one.
+        producer: id and epoch.
+        Source: GroupCoordinator.handleTxnCommitOffsets, Kafka 3.9; for an unknown group 4.x (TXN-50).
+        """
+        try:
+            group = self.manager.find_group(group_id, create=member.generation_id < 0)
+            if group is None:
+                raise IllegalGeneration("there is no such group")
+        except ApiError as error:
+            callback(dict.fromkeys(offsets, error.code))
+            return
+        with group:
+            try:
+                if group.state is GroupState.DEAD:
+                    raise CoordinatorNotAvailable(group_id)
+                if member != NO_MEMBER:
+                    self._check_member_of_generation(
+                        group, member.member_id, member.group_instance_id, member.generation_id
+                    )
+            except ApiError as error:
+                refused = dict.fromkeys(offsets, error.code)
+                group.after_unlock(lambda: callback(refused))
+                return
+            self.manager.store_offsets(group, offsets, callback, producer)
+
     def _check_offset_commit(
         self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> None:
@@ -725,7 +771,7 @@ class GroupCoordinator:
         """Partitions are gone for good, and so are all groups' offsets for them."""
         gone = frozenset(topic_partitions)
         for group in self.manager.groups():
-            self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
+            self.manager.remove_offsets(group, lambda group: group.all_offset_partitions() & gone)
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 

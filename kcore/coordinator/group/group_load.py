@@ -99,7 +99,7 @@ class GroupLoad:
     def finish(self) -> None:
         """Groups as their last record left them, and an empty one for each that has only offsets.
 
-        Commits of transactions still open are not committed, so no client may see them.
+        Commits of transactions that are still open wait for the end of these.
         """
         if self._num_unknown:
             logger.warning(
@@ -140,6 +140,13 @@ class GroupLoad:
             if owner is None:
                 owner = groups[group_id] = GroupMetadata(group_id, self._time)
             owner.offsets[topic_partition] = committed
+        for producer_id, offsets in self._open_transactions.items():
+            for (group_id, topic_partition), open_commit in offsets.items():
+                if open_commit is not None:
+                    owner = groups.get(group_id)
+                    if owner is None:
+                        owner = groups[group_id] = GroupMetadata(group_id, self._time)
+                    owner.transactional_offsets.setdefault(producer_id, {})[topic_partition] = open_commit
 
     def publish(self) -> None:
         self._publish(self._groups.values())

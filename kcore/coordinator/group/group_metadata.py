@@ -101,6 +101,8 @@ class GroupMetadata:
         self.num_awaiting_join = 0
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: By producer id: offsets of open transactions; append_offset -1 while they are on their way to the log.
+        self.transactional_offsets: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         self._time = time
         self._supported_protocols: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -343,11 +345,60 @@ class GroupMetadata:
             if self.pending_offset_commits.get(topic_partition) is value:
                 del self.pending_offset_commits[topic_partition]
 
+    def prepare_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """A commit inside a transaction is on its way to the log."""
+        pending = self.transactional_offsets.setdefault(producer_id, {})
+        pending.update((topic_partition, CommittedOffset(-1, value)) for topic_partition, value in offsets.items())
+
+    def complete_transactional_commit(
+        self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int
+    ) -> None:
+        """It is in the log at append_offset; unless the transaction has ended meanwhile, it waits for that."""
+        pending = self.transactional_offsets.get(producer_id, {})
+        for topic_partition, value in offsets.items():
+            present = pending.get(topic_partition)
+            if present is not None and present.value is value:
+                pending[topic_partition] = CommittedOffset(append_offset, value)
+
+    def fail_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """It is not in the log."""
+        pending = self.transactional_offsets.get(producer_id, {})
+        for topic_partition, value in offsets.items():
+            present = pending.get(topic_partition)
+            if present is not None and present.value is value:
+                del pending[topic_partition]
+        if not pending:
+            self.transactional_offsets.pop(producer_id, None)
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        """The marker of a producer's transaction is in the log, after its offsets."""
+        pending = self.transactional_offsets.pop(producer_id, {})
+        if not is_commit:
+            return
+        for topic_partition, offset in pending.items():
+            committed = self.offsets.get(topic_partition)
+            if offset.append_offset >= 0 and (committed is None or committed.append_offset < offset.append_offset):
+                self.offsets[topic_partition] = offset
+
+    def is_unstable(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition may have another offset soon."""
+        return topic_partition in self.pending_offset_commits or self.has_transactional_offset(topic_partition)
+
+    def has_transactional_offset(self, topic_partition: TopicPartition) -> bool:
+        """Whether an open transaction has an offset of the partition."""
+        return any(topic_partition in offsets for offsets in self.transactional_offsets.values())
+
+    def all_offset_partitions(self) -> set[TopicPartition]:
+        """Partitions that have an offset, also in an open transaction."""
+        return set(self.offsets).union(*self.transactional_offsets.values())
+
     def remove_offsets(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove these partitions' offsets; returns the partitions that had one."""
+        """Remove these partitions' offsets, also those of open transactions; returns the partitions that had one."""
         removed = []
         for topic_partition in topic_partitions:
             self.pending_offset_commits.pop(topic_partition, None)
+            for offsets in self.transactional_offsets.values():
+                offsets.pop(topic_partition, None)
             if self.offsets.pop(topic_partition, None) is not None:
                 removed.append(topic_partition)
         return removed
@@ -373,7 +424,7 @@ class GroupMetadata:
                 return []
         expired = []
         for topic_partition, (_, value) in self.offsets.items():
-            if topic_partition.topic in subscribed or topic_partition in self.pending_offset_commits:
+            if topic_partition.topic in subscribed or self.is_unstable(topic_partition):
                 continue
             expires = value.expire_timestamp
             if expires is None:
@@ -384,7 +435,7 @@ class GroupMetadata:
 
     @property
     def has_offsets(self) -> bool:
-        return bool(self.offsets or self.pending_offset_commits)
+        return bool(self.offsets or self.pending_offset_commits or any(self.transactional_offsets.values()))
 
     def __repr__(self) -> str:
         return f"GroupMetadata({self.group_id}, {self.state.value}, generation={self.generation_id})"

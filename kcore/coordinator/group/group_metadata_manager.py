@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
@@ -115,6 +115,8 @@ class GroupMetadataManager:
         self.is_certain = is_certain
         self._time = time
         self._groups: dict[str, GroupMetadata] = {}
+        #: Producer id -> groups that its open transaction has offsets of.  Under the lock of the partitions.
+        self._groups_of_producers: dict[int, set[GroupMetadata]] = {}
         self._expiration_task: ScheduledTask | None = None
         #: From startup() to shutdown().
         self.is_active = False
@@ -130,6 +132,10 @@ class GroupMetadataManager:
         self.is_active = False
         if self._expiration_task is not None:
             self._expiration_task.cancel()
+
+    def owns(self, partition: int) -> bool:
+        """Whether the groups of a partition are coordinated here, and loaded."""
+        return partition in self.partitions.owned
 
     def is_group_local(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self.partitions.owned
@@ -177,6 +183,16 @@ class GroupMetadataManager:
         with self.partitions.lock:
             if self._groups.get(group.group_id) is group:
                 del self._groups[group.group_id]
+            for producer_id in group.transactional_offsets:
+                self._forget_producer(producer_id, {group})
+
+    def _forget_producer(self, producer_id: int, groups: Collection[GroupMetadata]) -> None:
+        """Under the lock of the partitions."""
+        left = self._groups_of_producers.get(producer_id)
+        if left is not None:
+            left.difference_update(groups)
+            if not left:
+                del self._groups_of_producers[producer_id]
 
     # -- storing -----------------------------------------------------------------------------------------------------
 
@@ -230,17 +246,22 @@ class GroupMetadataManager:
         group: GroupMetadata,
         offsets: dict[TopicPartition, OffsetAndMetadata],
         callback: Callable[[dict[TopicPartition, int]], None],
+        producer: tuple[int, int] | None = None,
     ) -> None:
         """Under the group's lock: write the offsets, then make them the committed ones.
 
         callback({partition: error code}) runs without the lock.  A partition whose metadata string is longer than
         offset.metadata.max.bytes is left out with OFFSET_METADATA_TOO_LARGE.
+        producer: a transaction's, as (id, epoch); then the offsets wait for its end.
         """
         group_id = group.group_id
         now_ms = self._time.milliseconds()
         results: dict[TopicPartition, int] = {}
         accepted: dict[TopicPartition, OffsetAndMetadata] = {}
-        builder = RecordBatchBuilder()
+        if producer is None:
+            builder = RecordBatchBuilder()
+        else:
+            builder = RecordBatchBuilder(producer_id=producer[0], producer_epoch=producer[1], is_transactional=True)
         for topic_partition, value in offsets.items():
             if len(value.metadata) > self._config.offset_metadata_max_bytes:
                 results[topic_partition] = OffsetMetadataTooLarge.code
@@ -264,10 +285,10 @@ class GroupMetadataManager:
                     # the coordinator and commits again.
                     error_code = NotCoordinator.code
                 elif error is None:
-                    group.complete_offset_commit(accepted, status.base_offset)
+                    self._complete_commit(group, accepted, status.base_offset, producer)
                     error_code = NONE
                 else:
-                    group.fail_offset_commit(accepted)
+                    self._fail_commit(group, accepted, producer)
                     logger.warning("group %s: committing offsets failed: %s", group_id, error)
                     if isinstance(error, _TOO_LARGE):
                         error_code = InvalidCommitOffsetSize.code
@@ -276,8 +297,47 @@ class GroupMetadataManager:
             results.update(dict.fromkeys(accepted, error_code))
             callback(results)
 
-        group.prepare_offset_commit(accepted)
+        if producer is None:
+            group.prepare_offset_commit(accepted)
+        else:
+            group.prepare_transactional_commit(producer[0], accepted)
+            with self.partitions.lock:
+                self._groups_of_producers.setdefault(producer[0], set()).add(group)
         self._append_after_unlock(group, builder.build(), appended)
+
+    @staticmethod
+    def _complete_commit(
+        group: GroupMetadata,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        append_offset: int,
+        producer: tuple[int, int] | None,
+    ) -> None:
+        if producer is None:
+            group.complete_offset_commit(offsets, append_offset)
+        else:
+            group.complete_transactional_commit(producer[0], offsets, append_offset)
+
+    @staticmethod
+    def _fail_commit(
+        group: GroupMetadata, offsets: dict[TopicPartition, OffsetAndMetadata], producer: tuple[int, int] | None
+    ) -> None:
+        if producer is None:
+            group.fail_offset_commit(offsets)
+        else:
+            group.fail_transactional_commit(producer[0], offsets)
+
+    def end_transaction(self, producer_id: int, partitions: Collection[int], is_commit: bool) -> None:
+        """A transaction's marker is in these partitions of the offsets topic: its offsets count now, or are gone."""
+        with self.partitions.lock:
+            ended = [
+                group
+                for group in self._groups_of_producers.get(producer_id, ())
+                if self.partition_for(group.group_id) in partitions
+            ]
+            self._forget_producer(producer_id, ended)
+        for group in ended:
+            with group:
+                group.end_transaction(producer_id, is_commit)
 
     def _append_after_unlock(
         self, group: GroupMetadata, batch: bytearray, appended: Callable[[ProducePartitionStatus], None]
@@ -292,7 +352,8 @@ class GroupMetadataManager:
     ) -> dict[TopicPartition, OffsetFetchResult]:
         """Committed offsets; of all partitions that have one for None.
 
-        With require_stable a partition whose commit is on its way to the log answers UNSTABLE_OFFSET_COMMIT.
+        With require_stable a partition whose commit is on its way to the log, or inside an open transaction, answers
+        UNSTABLE_OFFSET_COMMIT.
         Raises as check_group_status(), and NotCoordinator, which makes every client try again, while another
         coordinator may have newer offsets.
         """
@@ -316,7 +377,7 @@ class GroupMetadataManager:
                 topic_partitions = [] if dead else list(group.offsets)
             for topic_partition in topic_partitions:
                 committed = None if dead else group.offsets.get(topic_partition)
-                if require_stable and not dead and topic_partition in group.pending_offset_commits:
+                if require_stable and not dead and group.is_unstable(topic_partition):
                     results[topic_partition] = OffsetFetchResult(error_code=UnstableOffsetCommit.code)
                 elif committed is None:
                     results[topic_partition] = OffsetFetchResult()
@@ -381,7 +442,10 @@ class GroupMetadataManager:
         self.partitions.elect(partition, epoch, GroupLoad(topic_partition, self._time, self._add_groups, on_loaded))
 
     def _add_groups(self, groups: Iterable[GroupMetadata]) -> None:
-        self._groups.update((group.group_id, group) for group in groups)
+        for group in groups:
+            self._groups[group.group_id] = group
+            for producer_id in group.transactional_offsets:
+                self._groups_of_producers.setdefault(producer_id, set()).add(group)
 
     def unload_partition(self, partition: int, epoch: int | None, on_unloaded: Callable[[GroupMetadata], None]) -> None:
         """Stop coordinating a partition's groups; on_unloaded(group) runs under each group's lock.

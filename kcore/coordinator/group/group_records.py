@@ -15,6 +15,7 @@ from typing import NamedTuple
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.record_reader import RecordReader
+from kcore.coordinator.record_writer import string
 from kcore.errors import CorruptMessage
 
 
@@ -49,16 +50,8 @@ class GroupMetadataValue(NamedTuple):
     members: list[MemberValue]
 
 
-def _string(value: str) -> bytes:
-    data = value.encode()
-    if len(data) > 0x7FFF:
-        # Ids and names arrive in strings of the same limit; only a metadata string of 3-byte characters can get here.
-        raise ValueError(f"string of {len(data)} bytes in a record that can hold {0x7FFF}")
-    return struct.pack(">h", len(data)) + data
-
-
 def _nullable_string(value: str | None) -> bytes:
-    return b"\xff\xff" if value is None else _string(value)
+    return b"\xff\xff" if value is None else string(value)
 
 
 def _bytes(value: bytes) -> bytes:
@@ -66,14 +59,12 @@ def _bytes(value: bytes) -> bytes:
 
 
 def offset_commit_key(group_id: str, topic_partition: TopicPartition) -> bytes:
-    return (
-        b"\x00\x01" + _string(group_id) + _string(topic_partition.topic) + struct.pack(">i", topic_partition.partition)
-    )
+    return b"\x00\x01" + string(group_id) + string(topic_partition.topic) + struct.pack(">i", topic_partition.partition)
 
 
 def offset_commit_value(value: OffsetAndMetadata) -> bytes:
     """Raises ValueError for metadata of more than 32767 bytes."""
-    metadata = _string(value.metadata)
+    metadata = string(value.metadata)
     if value.expire_timestamp is not None:
         return (
             struct.pack(">hq", 1, value.offset)
@@ -86,13 +77,13 @@ def offset_commit_value(value: OffsetAndMetadata) -> bytes:
 
 
 def group_metadata_key(group_id: str) -> bytes:
-    return b"\x00\x02" + _string(group_id)
+    return b"\x00\x02" + string(group_id)
 
 
 def group_metadata_value(value: GroupMetadataValue) -> bytes:
     parts = [
         b"\x00\x03",
-        _string(value.protocol_type),
+        string(value.protocol_type),
         struct.pack(">i", value.generation_id),
         _nullable_string(value.protocol_name),
         _nullable_string(value.leader_id),
@@ -100,10 +91,10 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
     ]
     for member in value.members:
         parts += (
-            _string(member.member_id),
+            string(member.member_id),
             _nullable_string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            string(member.client_id),
+            string(member.client_host),
             struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
             _bytes(member.subscription),
             _bytes(member.assignment),

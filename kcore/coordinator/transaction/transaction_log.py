@@ -2,14 +2,17 @@
 
 Every key and value begins with an int16 version.  Key 0: the transactional id.  Values 0 and 1: the state of its
 transaction; version 1 is the flexible encoding (compact strings, tagged fields).  A null value is a tombstone.
+We write version 0, as Kafka does at transaction version 0.
 Source: TransactionLogKey/Value.json, Kafka 4.x.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from kcore.coordinator.record_reader import RecordReader
+from kcore.coordinator.record_writer import string
 from kcore.errors import CorruptMessage
 
 
@@ -32,6 +35,22 @@ class TransactionLogValue(NamedTuple):
     previous_producer_id: int | None = None
     next_producer_id: int | None = None
     client_transaction_version: int | None = None
+
+
+def transaction_log_key(transactional_id: str) -> bytes:
+    return b"\x00\x00" + string(transactional_id)
+
+
+def transaction_log_value(value: TransactionLogValue) -> bytes:
+    """In version 0, which has none of the last three fields."""
+    parts = [
+        struct.pack(">hqhib", 0, value.producer_id, value.producer_epoch, value.transaction_timeout_ms, value.status),
+        struct.pack(">i", -1 if value.partitions is None else len(value.partitions)),
+    ]
+    for topic, numbers in value.partitions or ():
+        parts += (string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+    parts.append(struct.pack(">qq", value.last_update_timestamp, value.start_timestamp))
+    return b"".join(parts)
 
 
 def read_key(data: bytes) -> str | None:

@@ -79,16 +79,11 @@ _IGNORED = """
     ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
     ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
     ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-    transaction.max.timeout.ms transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-    transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-    transaction.state.log.segment.bytes transactional.id.expiration.ms zookeeper.clientCnxnSocket
+    ssl.truststore.type telemetry.max.bytes transaction.partition.verification.enable zookeeper.clientCnxnSocket
     zookeeper.connect zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.set.acl
     zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
-    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-    zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-    zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-    zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+    zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
+    zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 IGNORED_NAMES = frozenset(_IGNORED.split())

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
 from kcore.common.text import nearest
 from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
@@ -208,6 +209,45 @@ _BROKER_KEYS = [
     ConfigKey("offsets.retention.minutes", _INT, 10_080, at_least(1), "Offsets of an empty group are kept this long."),
     ConfigKey("offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1), "How often that is checked."),
     ConfigKey("offsets.commit.timeout.ms", _INT, 5000, at_least(1), "Wait for an offset commit to be replicated."),
+    # -- transactions
+    ConfigKey(
+        "transaction.max.timeout.ms", _INT, 900_000, at_least(1), "Longest transaction.timeout.ms of a producer."
+    ),
+    ConfigKey(
+        "transactional.id.expiration.ms",
+        _INT,
+        604_800_000,
+        at_least(1),
+        "A transactional id that is not used is kept this long.",
+    ),
+    ConfigKey(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        _INT,
+        10_000,
+        at_least(1),
+        "How often transactions that take too long are aborted.",
+    ),
+    ConfigKey(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _INT,
+        3_600_000,
+        at_least(1),
+        "How often transactional ids that expired are removed.",
+    ),
+    ConfigKey("transaction.state.log.num.partitions", _INT, 50, at_least(1), "Partitions of __transaction_state."),
+    # Kafka's defaults are 3 and 2, its server.properties says 1.  In a cluster: _checked().
+    ConfigKey("transaction.state.log.replication.factor", _SHORT, 1, at_least(1), "Replicas of __transaction_state."),
+    ConfigKey("transaction.state.log.min.isr", _INT, 1, at_least(1), "min.insync.replicas of __transaction_state."),
+    ConfigKey(
+        "transaction.state.log.segment.bytes", _INT, 100 << 20, at_least(1), "segment.bytes of __transaction_state."
+    ),
+    ConfigKey(
+        "transaction.state.log.load.buffer.size",
+        _INT,
+        5 << 20,
+        at_least(1),
+        "Read at once when an id's state is loaded.",
+    ),
 ]
 
 #: Defaults of broker settings that give topics theirs in another unit, or have none of their own.
@@ -316,7 +356,8 @@ class KafkaConfig:
     ) -> None:
         """properties: Kafka's names, or the same with underscores, to strings or Python values.  other_names: what
         else an unknown name may be a misspelling of.  is_cluster_member: the broker shares its store with others, so
-        offsets.topic.replication.factor is default.replication.factor unless it is set.
+        offsets.topic.replication.factor and transaction.state.log.replication.factor are default.replication.factor
+        unless they are set.
 
         Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
         settings that cannot be honoured and must not be ignored.
@@ -449,6 +490,17 @@ class KafkaConfig:
             offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
         )
 
+    def transaction_config(self, num_partitions: int) -> TransactionConfig:
+        """num_partitions: of __transaction_state, 0 if there is no such topic yet."""
+        return TransactionConfig(
+            transactional_id_expiration_ms=self["transactional.id.expiration.ms"],
+            transaction_max_timeout_ms=self["transaction.max.timeout.ms"],
+            num_partitions=num_partitions or self["transaction.state.log.num.partitions"],
+            abort_timed_out_interval_ms=self["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
+            remove_expired_interval_ms=self["transaction.remove.expired.transaction.cleanup.interval.ms"],
+            load_buffer_size=self["transaction.state.log.load.buffer.size"],
+        )
+
     @property
     def configured_broker_id(self) -> int | None:
         """broker.id or node.id, None if neither was set."""
@@ -521,6 +573,11 @@ def _checked(levels: ConfigLevels) -> _Settings:
     if levels.is_cluster_member and "offsets.topic.replication.factor" not in originals:
         # Else the groups of one partition of __consumer_offsets are lost for as long as its only broker is.
         values["offsets.topic.replication.factor"] = values["default.replication.factor"]
+    if levels.is_cluster_member and "transaction.state.log.replication.factor" not in originals:
+        values["transaction.state.log.replication.factor"] = values["default.replication.factor"]
+    if "transaction.state.log.min.isr" not in originals:
+        # Kafka's 2, but not more than there are: else nothing could be written.
+        values["transaction.state.log.min.isr"] = min(2, values["transaction.state.log.replication.factor"])
     settings = _Settings(levels, originals, values, LogConfig.from_broker(originals))
     if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
         raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")

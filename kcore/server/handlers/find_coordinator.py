@@ -1,4 +1,7 @@
-"""FindCoordinator (10): who coordinates a group.  Makes the coordinator's topic when it is first needed."""
+"""FindCoordinator (10): who coordinates a group or a transactional id.
+
+Makes the coordinator's topic when it is first needed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from kcore.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     LeaderNotAvailable,
-    TransactionalIdAuthorizationFailed,
 )
 from kcore.metadata.metadata_cache import Endpoint
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -18,7 +20,7 @@ from kcore.security.acl import AclOperation
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.topics.coordinator_types import COORDINATOR_TYPES, TRANSACTION
+from kcore.server.topics.coordinator_types import COORDINATOR_TYPES
 
 _NOBODY, _NOWHERE = -1, Endpoint("", -1)
 
@@ -74,19 +76,13 @@ class Handler:
 
     def _find(self, key_type: int, key: str, context: RequestContext) -> _Found:
         kind = COORDINATOR_TYPES.get(key_type)
-        if kind is None and key_type == TRANSACTION:
-            # No transaction coordinator: docs/compatibility.md says why it is this error.
-            return _Found(
-                TransactionalIdAuthorizationFailed.code,
-                "This broker has no transaction coordinator; idempotent producers work.",
-            )
         if kind is None:
             return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.")
         if not self._auth.authorize(context, AclOperation.DESCRIBE, kind.resource_type, key):
             return _Found(kind.authorization_error.code, str(kind.authorization_error))
         topic = self._cache.topic(kind.topic)
         if topic is None:
-            # Whatever auto.create.topics.enable says: without this topic there are no groups.
+            # Whatever auto.create.topics.enable says: without this topic there is no coordinator.
             with suppress(LeaderNotAvailable):  # the store cannot be reached
                 self._admin.auto_create_topic(kind.topic)
             topic = self._cache.topic(kind.topic)

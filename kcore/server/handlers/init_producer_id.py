@@ -1,7 +1,9 @@
-"""InitProducerId (22): an id for an idempotent producer."""
+"""InitProducerId (22): an id for an idempotent producer, and id and epoch for a transactional one."""
 
 from __future__ import annotations
 
+from kcore.coordinator.transaction.transaction_coordinator import InitProducerIdResult
+from kcore.coordinator.transaction.transaction_state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from kcore.errors import (
     ApiError,
     ClusterAuthorizationFailed,
@@ -13,8 +15,7 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-
-NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
+from kcore.server.requests.transactions import code_for_version, may_write_transactions
 
 
 class Handler:
@@ -22,6 +23,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids
+        self._transaction_coordinator = services.transaction_coordinator
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
@@ -30,8 +32,7 @@ class Handler:
         ):
             context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
         elif body.transactional_id is not None:
-            # No transaction coordinator: docs/compatibility.md says why it is this error.
-            context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code, context.api_version))
+            self._begin_transactions(context, body, body.transactional_id)
         elif not self._may_write_idempotently(context):
             context.respond(self.error_response(body, ClusterAuthorizationFailed.code, context.api_version))
         else:
@@ -42,6 +43,24 @@ class Handler:
                 context.respond(self.error_response(body, error.code, context.api_version))
                 return
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    def _begin_transactions(self, context: RequestContext, body: InitProducerIdRequest, transactional_id: str) -> None:
+        if not may_write_transactions(self._auth, context, transactional_id):
+            context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code, context.api_version))
+            return
+        expected = None
+        if body.producer_id != NO_PRODUCER_ID:
+            expected = Producer(body.producer_id, body.producer_epoch)
+
+        def respond(result: InitProducerIdResult) -> None:
+            if result.error_code:
+                error_code = code_for_version(result.error_code, context.api_version, fenced_since=4)
+                context.respond(self.error_response(body, error_code, context.api_version))
+            else:
+                producer_id, epoch = result.producer_id, result.producer_epoch
+                context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
+
+        self._transaction_coordinator.init_producer_id(transactional_id, body.transaction_timeout_ms, expected, respond)
 
     def _may_write_idempotently(self, context: RequestContext) -> bool:
         """Who may write to a topic may (KIP-679)."""

@@ -9,9 +9,10 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
+    InvalidProducerIdMapping,
     InvalidRecord,
-    InvalidTxnState,
     TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -33,6 +34,7 @@ from kcore.record.batch_header import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     MAGIC_OFFSET,
+    PRODUCER_ID_OFFSET,
     TRANSACTIONAL,
 )
 from kcore.record.compression import CODECS
@@ -41,11 +43,13 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
 from kcore.server.requests.services import Services
+from kcore.server.requests.transactions import may_write_transactions
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
 _LENGTH = struct.Struct(">i")
+_PRODUCER_ID = struct.Struct(">q")
 #: The attributes' second byte: codec and whether the batch is transactional.
 _ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _ZSTD = CODECS.index("zstd")
@@ -54,6 +58,14 @@ _ZSTD = CODECS.index("zstd")
 def _is_cut(records: memoryview) -> bool:
     """Whether the first batch is not whole."""
     return len(records) <= _ATTRIBUTES or _LENGTH.unpack_from(records, LENGTH_OFFSET)[0] > len(records) - LOG_OVERHEAD
+
+
+def _producer_id(records: memoryview) -> int:
+    """Of the first batch; -1 where it has no room for one, which the log refuses."""
+    if len(records) < PRODUCER_ID_OFFSET + _PRODUCER_ID.size:
+        return -1
+    producer_id: int = _PRODUCER_ID.unpack_from(records, PRODUCER_ID_OFFSET)[0]
+    return producer_id
 
 
 class Handler:
@@ -84,6 +96,8 @@ class Handler:
         any_magic = context.api_version < 3
         entries: dict[TopicPartition, memoryview] = {}
         refused: dict[TopicPartition, ProducePartitionStatus] = {}
+        # Producer ids of transactional batches.
+        producer_ids: list[int] = []
         topics = body.topic_data
         if self._auth.is_enabled:
             topics = self._permitted(context, topics, cache, refused)
@@ -114,9 +128,8 @@ class Handler:
                 else:
                     attributes = records[_ATTRIBUTES]
                     if attributes & TRANSACTIONAL:
-                        # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
-                        error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
-                    elif no_zstd and not any_magic and attributes & CODEC_MASK == _ZSTD:
+                        producer_ids.append(_producer_id(records))
+                    if no_zstd and not any_magic and attributes & CODEC_MASK == _ZSTD:
                         error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
                     else:
                         entries[topic_partition] = records
@@ -126,6 +139,11 @@ class Handler:
         def respond(statuses: Mapping[TopicPartition, ProducePartitionStatus]) -> None:
             self._respond(context, body, {**statuses, **refused} if refused else statuses)
 
+        if producer_ids:
+            refusal = self._transaction_refusal(context, body, producer_ids)
+            if refusal is not None:  # of all, as in Kafka
+                respond(dict.fromkeys(entries, ProducePartitionStatus(refusal)))
+                return
         if not entries:
             respond({})
             return
@@ -137,6 +155,17 @@ class Handler:
             entries,
             respond,
         )
+
+    def _transaction_refusal(
+        self, context: RequestContext, body: ProduceRequest, producer_ids: list[int]
+    ) -> ApiError | None:
+        """Why the transactional batches of a request, with these producer ids, are not taken; None if they are."""
+        transactional_id = body.transactional_id
+        if transactional_id is None or not may_write_transactions(self._auth, context, transactional_id):
+            return TransactionalIdAuthorizationFailed(f"not authorized to write in transactions of {transactional_id}")
+        if len(set(producer_ids)) > 1:
+            return InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(set(producer_ids))}")
+        return None
 
     def _permitted(
         self,

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from kcore.common.time import Time
     from kcore.coordinator.coordinators import Coordinators
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
+    from kcore.coordinator.transaction.marker_writer import MarkerWriter
+    from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.producer_ids import ProducerIdManager
     from kcore.protocol.api_keys import ApiKey
@@ -39,6 +41,8 @@ class Services:
     replica_manager: ReplicaManager
     coordinators: Coordinators
     group_coordinator: GroupCoordinator
+    transaction_coordinator: TransactionCoordinator
+    marker_writer: MarkerWriter
     admin_manager: AdminManager
     partition_admin: PartitionAdmin
     producer_ids: ProducerIdManager

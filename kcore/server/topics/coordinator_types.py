@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kcore.common.topic_names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, INTERNAL_TOPICS
-from kcore.errors import ApiError, GroupAuthorizationFailed
+from kcore.common.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+)
+from kcore.errors import ApiError, GroupAuthorizationFailed, TransactionalIdAuthorizationFailed
 from kcore.security.acl import ResourceType
 from kcore.server.config.kafka_config import KafkaConfig
 
@@ -46,6 +51,22 @@ COORDINATOR_TYPES: Mapping[int, CoordinatorType] = {
         {"segment.bytes": "offsets.topic.segment.bytes"},
         ResourceType.GROUP,
         GroupAuthorizationFailed("Group authorization failed."),
+    ),
+    TRANSACTION: CoordinatorType(
+        TRANSACTION_STATE_TOPIC,
+        "transaction.state.log.num.partitions",
+        "transaction.state.log.replication.factor",
+        {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+        },
+        {
+            "min.insync.replicas": "transaction.state.log.min.isr",
+            "segment.bytes": "transaction.state.log.segment.bytes",
+        },
+        ResourceType.TRANSACTIONAL_ID,
+        TransactionalIdAuthorizationFailed("Transactional Id authorization failed."),
     ),
 }
 

@@ -233,5 +233,6 @@ def test_nearly_every_version_has_a_peer_and_those_without_are_listed():
     # 4.4's newest, and oldest ones that are like version 1.
     assert alone == {
         *("ApiVersionsRequest_v5", "ApiVersionsResponse_v5", "DeleteGroupsRequest_v3", "DeleteGroupsResponse_v3"),
+        *("WriteTxnMarkersRequest_v0", "WriteTxnMarkersResponse_v0"),
         *("AlterReplicaLogDirsRequest_v0", "AlterReplicaLogDirsResponse_v0", "DescribeLogDirsRequest_v0"),
     }

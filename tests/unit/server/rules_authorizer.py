@@ -28,7 +28,7 @@ def error_codes(struct):
     codes = set()
     for name in type(struct).__slots__:
         value = getattr(struct, name)
-        if name == "error_code" and value:
+        if name in ("error_code", "partition_error_code") and value:
             codes.add(value)
         elif isinstance(value, list) and value and isinstance(value[0], Struct):
             codes = codes.union(*map(error_codes, value))

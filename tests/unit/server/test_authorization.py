@@ -18,6 +18,7 @@ from kcore.errors import (
 )
 from kcore.metadata.memory_store import MemoryStore
 from kcore.protocol.api_keys import ApiKey, served_apis
+from kcore.protocol.messages import add_partitions_to_txn as apt
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition as alter
@@ -30,6 +31,7 @@ from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
+from kcore.protocol.messages import describe_producers as dp
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import incremental_alter_configs as iac
@@ -45,7 +47,9 @@ from kcore.protocol.messages import offset_for_leader_epoch as ofle
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import request_class
 from kcore.protocol.messages import stop_replica as sr
+from kcore.protocol.messages import txn_offset_commit as toc
 from kcore.protocol.messages import update_metadata as um
+from kcore.protocol.messages import write_txn_markers as wtm
 from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.batches import batch
 from tests.unit.server.client import Client
@@ -63,6 +67,10 @@ def cluster(operation):
 
 def topic(operation, name="t"):
     return (operation, ResourceType.TOPIC, name)
+
+
+def transactional_id(operation, name="x"):
+    return (operation, ResourceType.TRANSACTIONAL_ID, name)
 
 
 def group(operation, name="g"):
@@ -500,6 +508,73 @@ CASES = {
     ApiKey.DESCRIBE_CLUSTER: Case(
         make(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True), 1, None, {cluster(DESCRIBE)}
     ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Case(
+        make(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            v3_and_below_transactional_id="x",
+            v3_and_below_topics=[apt.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        ),
+        3,
+        TransactionalIdAuthorizationFailed,
+        {transactional_id(WRITE)},
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Case(
+        make(ApiKey.ADD_OFFSETS_TO_TXN, transactional_id="x", group_id="g"),
+        3,
+        TransactionalIdAuthorizationFailed,
+        {transactional_id(WRITE)},
+    ),
+    ApiKey.END_TXN: Case(
+        make(ApiKey.END_TXN, transactional_id="x"),
+        3,
+        TransactionalIdAuthorizationFailed,
+        {transactional_id(WRITE)},
+        (transactional_id(WRITE),),
+    ),
+    ApiKey.WRITE_TXN_MARKERS: Case(
+        make(
+            ApiKey.WRITE_TXN_MARKERS,
+            markers=[
+                wtm.WritableTxnMarker(
+                    producer_id=1, topics=[wtm.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+                )
+            ],
+        ),
+        1,
+        ClusterAuthorizationFailed,
+        {cluster(ALTER), cluster(CLUSTER_ACTION)},
+        (cluster(ALTER), cluster(CLUSTER_ACTION)),
+    ),
+    ApiKey.TXN_OFFSET_COMMIT: Case(
+        make(
+            ApiKey.TXN_OFFSET_COMMIT,
+            transactional_id="x",
+            group_id="g",
+            topics=[
+                toc.TxnOffsetCommitRequestTopic(
+                    name="t", partitions=[toc.TxnOffsetCommitRequestPartition(partition_index=0)]
+                )
+            ],
+        ),
+        3,
+        TransactionalIdAuthorizationFailed,
+        {transactional_id(WRITE)},
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: Case(
+        make(ApiKey.DESCRIBE_PRODUCERS, topics=[dp.TopicRequest(name="t", partition_indexes=[0])]),
+        0,
+        TopicAuthorizationFailed,
+        {topic(READ)},
+        (topic(READ),),
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Case(
+        make(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["x"]),
+        0,
+        TransactionalIdAuthorizationFailed,
+        {transactional_id(DESCRIBE)},
+        (transactional_id(DESCRIBE),),
+    ),
+    ApiKey.LIST_TRANSACTIONS: Case(make(ApiKey.LIST_TRANSACTIONS), 1, None, set()),
 }
 
 

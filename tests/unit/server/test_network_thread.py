@@ -15,6 +15,7 @@ from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.errors import UnsupportedVersion
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.messages import add_partitions_to_txn as apt
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition_reassignments as apr
@@ -25,6 +26,7 @@ from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
+from kcore.protocol.messages import describe_producers as dp
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import incremental_alter_configs as iac
@@ -38,6 +40,9 @@ from kcore.protocol.messages import offset_fetch as of
 from kcore.protocol.messages import offset_for_leader_epoch as ofle
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import sync_group as sg
+from kcore.protocol.messages import txn_offset_commit as toc
+from kcore.protocol.messages import write_txn_markers as wtm
+from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -47,16 +52,22 @@ from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasR
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kcore.protocol.messages.elect_leaders import ElectLeadersRequest
+from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kcore.protocol.messages.list_transactions import ListTransactionsRequest
 from kcore.replica.local_reads import LocalReads
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_context import RequestContext
 from tests.batches import batch
 from tests.unit.server.client import Client
+
+#: The broker's second one: that of an idempotent producer comes before.
+TRANSACTIONAL_PRODUCER_ID = 1
 
 
 def network_threads():
@@ -154,6 +165,7 @@ def requests(group):
     yield od.OffsetDeleteRequest(group_id="c", topics=[]), 0
     yield DeleteGroupsRequest(groups_names=["c"]), 1
     yield InitProducerIdRequest(transactional_id=None), 1
+    yield from transaction()
     yield (
         ofle.OffsetForLeaderEpochRequest(topics=[ofle.OffsetForLeaderTopic(topic="t", partitions=[epoch])]),
         2,
@@ -202,6 +214,32 @@ def requests(group):
     yield dt.DeleteTopicsRequest(topic_names=["u"], timeout_ms=60_000), 3
 
 
+def transaction():
+    """A transaction from its begin to its end, of the first producer of a transactional id."""
+    yield InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 1
+    producer = {"producer_id": TRANSACTIONAL_PRODUCER_ID, "producer_epoch": 0}
+    names = {"transactional_id": "x", "group_id": "c"}
+    partitions = [apt.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in ("t", "synced")]
+    yield (
+        apt.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=TRANSACTIONAL_PRODUCER_ID,
+            v3_and_below_topics=partitions,
+        ),
+        1,
+    )
+    yield AddOffsetsToTxnRequest(**names, **producer), 1
+    offset = toc.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topics = [toc.TxnOffsetCommitRequestTopic(name="t", partitions=[offset])]
+    yield toc.TxnOffsetCommitRequest(**names, **producer, topics=topics), 2
+    yield DescribeTransactionsRequest(transactional_ids=["x"]), 0
+    yield ListTransactionsRequest(), 1
+    yield dp.DescribeProducersRequest(topics=[dp.TopicRequest(name="t", partition_indexes=[0])]), 0
+    yield EndTxnRequest(transactional_id="x", committed=True, **producer), 1
+    marked = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+    yield wtm.WriteTxnMarkersRequest(markers=[wtm.WritableTxnMarker(**producer, topics=marked)]), 1
+
+
 def error_codes(value):
     """Every error code anywhere in a response."""
     if isinstance(value, list):
@@ -218,6 +256,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     # An authorizer that reads its ACLs from the store, and lets the test do everything.
     acls = {"authorizer.class.name": "kcore.StoredAclAuthorizer", "super.users": "User:ANONYMOUS"}
     sizes = {"log.segment.bytes": 100_000, "offsets.topic.num.partitions": 2}
+    sizes["transaction.state.log.num.partitions"] = 2
     # The records of batch() are old: they would be deleted once the broker has run for 30 s.
     with kcore.Broker(tmp_path, log_retention_ms=-1, **sizes, **acls, **settings) as broker:
         broker.create_topic("t")
@@ -228,6 +267,8 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         with Client(broker) as client:
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the offsets topic
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0
+            for _ in range(2):
+                assert client.ask(fc.FindCoordinatorRequest(key="x", key_type=1), 1).error_code == 0
             protocol = jg.JoinGroupRequestProtocol(name="range", metadata=b"")
             join = jg.JoinGroupRequest(
                 group_id="g",
@@ -257,6 +298,10 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
         *(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
+        *(ApiKey.LIST_TRANSACTIONS, ApiKey.DESCRIBE_PRODUCERS, ApiKey.WRITE_TXN_MARKERS),
+        # A topic is synced, and the marker of a transaction may go there.
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
+        *((ApiKey.TXN_OFFSET_COMMIT,) if settings else ()),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}

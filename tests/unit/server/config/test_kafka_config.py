@@ -145,7 +145,9 @@ def test_kafkas_own_server_properties_is_accepted(caplog):
     assert config.listeners == [Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "", 9092)]
     assert config.advertised_listeners == [Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 9092)]
     assert config["num.io.threads"] == 8
-    assert "transaction.state.log.min.isr=1: this setting of Kafka's has no effect here" in caplog.text
+    assert (
+        "controller.quorum.bootstrap.servers=localhost:9093: this setting of Kafka's has no effect here" in caplog.text
+    )
 
 
 def test_a_setting_without_effect_is_warned_of_once_however_often_it_is_read(caplog):
@@ -221,3 +223,25 @@ def test_the_cleaner_is_set_under_kafkas_names():
 def test_a_cleaner_thread_needs_a_mebibyte_for_keys():
     with pytest.raises(InvalidConfig, match=r"log\.cleaner\.dedupe\.buffer\.size"):
         KafkaConfig({"log.cleaner.dedupe.buffer.size": 2 << 20, "log.cleaner.threads": 2})
+
+
+@pytest.mark.parametrize(
+    ("factor", "default", "is_cluster_member", "expected"),
+    [
+        (None, None, False, (1, 1)),
+        (None, None, True, (1, 1)),
+        (None, 3, True, (3, 2)),
+        (None, 3, False, (1, 1)),
+        (2, None, False, (2, 2)),
+        (1, 3, True, (1, 1)),
+    ],
+)
+def test_TXN_05_transaction_state_has_the_replicas_of_the_cluster_and_two_in_sync_where_it_can(
+    factor, default, is_cluster_member, expected
+):
+    names = ("transaction.state.log.replication.factor", "transaction.state.log.min.isr")
+    given = {"transaction.state.log.replication.factor": factor, "default.replication.factor": default}
+    settings = {name: value for name, value in given.items() if value is not None}
+    config = KafkaConfig(settings, is_cluster_member=is_cluster_member)
+    assert tuple(config[name] for name in names) == expected
+    assert KafkaConfig({**settings, "transaction.state.log.min.isr": 1})[names[1]] == 1

@@ -21,7 +21,7 @@ import pytest
 import kcore
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.scheduler import Scheduler
-from kcore.common.topic_names import GROUP_METADATA_TOPIC
+from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.errors import (
@@ -224,6 +224,16 @@ def group_config(name):
     return lambda alone: getattr(alone.broker.group_coordinator.config, name)
 
 
+def transaction_config(name):
+    return lambda alone: getattr(alone.broker.running.services.transaction_coordinator.config, name)
+
+
+def transactions_topic(alone):
+    request = FindCoordinatorRequest(key="any", key_type=1)
+    wait_until(lambda: alone.ask(request, 1).error_code == 0)
+    return alone.broker.metadata_cache.topic(TRANSACTION_STATE_TOPIC)
+
+
 def threads(pattern):
     def count(alone):
         return len(
@@ -311,6 +321,30 @@ ALONE = {
     "offsets.retention.minutes": (17, group_config("offsets_retention_minutes"), 17),
     "offsets.retention.check.interval.ms": (18_000, period_ms("delete-expired-group-metadata"), 18_000),
     "offsets.commit.timeout.ms": (19, group_config("offsets_commit_timeout_ms"), 19),
+    "transaction.max.timeout.ms": (24_000, transaction_config("transaction_max_timeout_ms"), 24_000),
+    "transactional.id.expiration.ms": (25_000, transaction_config("transactional_id_expiration_ms"), 25_000),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": (
+        26_000,
+        period_ms("abort-timed-out-transactions"),
+        26_000,
+    ),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": (
+        27_000,
+        period_ms("remove-expired-transactional-ids"),
+        27_000,
+    ),
+    "transaction.state.log.num.partitions": (3, lambda alone: len(transactions_topic(alone).partitions), 3),
+    "transaction.state.log.segment.bytes": (
+        12_346,
+        lambda alone: transactions_topic(alone) and alone.log(TRANSACTION_STATE_TOPIC).config.segment_bytes,
+        12_346,
+    ),
+    "transaction.state.log.min.isr": (
+        2,
+        lambda alone: transactions_topic(alone) and alone.log(TRANSACTION_STATE_TOPIC).config.min_insync_replicas,
+        2,
+    ),
+    "transaction.state.log.load.buffer.size": (28_000, transaction_config("load_buffer_size"), 28_000),
     "producer.id.expiration.ms": (
         21_000,
         lambda alone: alone.log().producer_state_manager.producer_id_expiration_ms,
@@ -785,6 +819,10 @@ SHOWN_ELSEWHERE = {
     ),
     "offsets.topic.replication.factor": (
         "tests/unit/server/member/test_topic_changes.py::test_a_missing_broker_for_the_offsets_topic_is_logged_once"
+    ),
+    "transaction.state.log.replication.factor": (
+        "tests/unit/server/config/test_kafka_config.py"
+        "::test_TXN_05_transaction_state_has_the_replicas_of_the_cluster_and_two_in_sync_where_it_can"
     ),
     "super.users": (
         "tests/unit/security/test_acl_authorizer.py::test_super_users_and_the_default_come_from_the_settings"

@@ -176,11 +176,11 @@ def ask_metadata(client, *names):
 def test_a_metadata_request_that_would_create_more_partitions_creates_none_and_describes_what_is_there():
     with kcore.Broker(num_partitions=5000) as broker, Client(broker) as client:
         broker.create_topic("there", partitions=2)
-        assert ask_metadata(client, "a", "there", "b", "no/topic", "c", "__transaction_state") == {
+        assert ask_metadata(client, "a", "there", "b", "no/topic", "c", "__cluster_metadata") == {
             **dict.fromkeys("abc", (PolicyViolation.code, 0)),
             "there": (0, 2),
             "no/topic": (InvalidTopicException.code, 0),
-            "__transaction_state": (UnknownTopicOrPartition.code, 0),
+            "__cluster_metadata": (UnknownTopicOrPartition.code, 0),
         }
         assert names(broker) == {"there"}
 

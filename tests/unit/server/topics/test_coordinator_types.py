@@ -1,4 +1,4 @@
-"""The table of coordinators: what a second one needs for its topic and for FindCoordinator is a row, and itself."""
+"""The table of coordinators: what another one needs for its topic and for FindCoordinator is a row, and itself."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,12 @@ from kcore.server.topics.coordinator_types import (
 )
 from tests.unit.server.client import Client
 
-TOPIC = "__transaction_state"
+SHARE, TOPIC = 2, "__share_group_state"
 
 
 @pytest.fixture
-def with_transactions(monkeypatch):
-    """What a broker calls of a coordinator of transactions."""
+def with_shares(monkeypatch):
+    """What a broker calls of a coordinator of share groups."""
     calls = []
     coordinator = SimpleNamespace(
         partition_for=len,
@@ -38,34 +38,46 @@ def with_transactions(monkeypatch):
         "offsets.topic.replication.factor",
         {"cleanup.policy": "compact"},
         {"segment.bytes": "offsets.topic.segment.bytes"},
-        ResourceType.TRANSACTIONAL_ID,
-        errors.TransactionalIdAuthorizationFailed("Transactional Id authorization failed."),
+        ResourceType.GROUP,
+        errors.GroupAuthorizationFailed("Group authorization failed."),
     )
-    monkeypatch.setitem(COORDINATOR_TYPES, TRANSACTION, kind)
+    monkeypatch.setitem(COORDINATOR_TYPES, SHARE, kind)
     monkeypatch.setattr(running_broker, "Coordinators", lambda by_topic: Coordinators({**by_topic, TOPIC: coordinator}))
     return calls
 
 
-def test_the_topic_of_another_coordinator_is_made_when_a_client_looks_for_it(with_transactions):
+def test_the_topic_of_another_coordinator_is_made_when_a_client_looks_for_it(with_shares):
     with kcore.Broker(offsets_topic_num_partitions=3, offsets_topic_segment_bytes=1 << 16) as broker:
         with Client(broker) as client:
-            assert client.ask(FindCoordinatorRequest(key="id", key_type=TRANSACTION), 1).error_code == errors.NONE
+            assert client.ask(FindCoordinatorRequest(key="id", key_type=SHARE), 1).error_code == errors.NONE
             # len() of the key, of three partitions.
-            beyond = client.ask(FindCoordinatorRequest(key="ids", key_type=TRANSACTION), 1)
+            beyond = client.ask(FindCoordinatorRequest(key="ids", key_type=SHARE), 1)
             assert beyond.error_code == errors.CoordinatorNotAvailable.code
         assert list(broker.metadata_cache.snapshot.topic_names()) == [TOPIC]
         assert broker.admin_manager.topic_config(TOPIC) == {"cleanup.policy": "compact", "segment.bytes": "65536"}
         assert broker.admin_manager.num_auto_created(TOPIC) == 3
-    assert sorted(with_transactions) == [(0, 0), (1, 0), (2, 0)]
+    assert sorted(with_shares) == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_an_internal_topic_without_a_coordinator_is_not_made_automatically():
-    assert [is_auto_created(name) for name in ("t", "__consumer_offsets", TOPIC, "__cluster_metadata")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+def test_an_internal_topic_without_a_coordinator_is_not_made_automatically(monkeypatch):
+    names = ("t", "__consumer_offsets", "__transaction_state", "__cluster_metadata")
+    assert [is_auto_created(name) for name in names] == [True, True, True, False]
+    monkeypatch.delitem(COORDINATOR_TYPES, TRANSACTION)
+    assert [is_auto_created(name) for name in names] == [True, True, False, False]
+
+
+def test_TXN_05_the_topic_of_the_transaction_coordinator_has_kafkas_settings():
+    settings = {"transaction.state.log.num.partitions": 3, "transaction.state.log.segment.bytes": 1 << 16}
+    with kcore.Broker(**settings) as broker, Client(broker) as client:
+        assert client.ask(FindCoordinatorRequest(key="id", key_type=TRANSACTION), 1).error_code == errors.NONE
+        assert len(broker.metadata_cache.topic("__transaction_state").partitions) == 3
+        assert broker.admin_manager.topic_config("__transaction_state") == {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "segment.bytes": "65536",
+            "unclean.leader.election.enable": "false",
+        }
 
 
 def test_a_key_type_without_a_coordinator_is_refused():

@@ -10,8 +10,10 @@ from kcore.errors import InvalidTimestamp
 from kcore.spark.options import OptionError
 from kcore.spark.sink.broker_writer import DeliveryFailed
 from kcore.spark.sink.writer import make_stream_writer, make_writer
+from kcore.testing.request_faults import RequestChoice, action_of, make_fault
 from tests.reference.partitioner import partition_for_key
 from tests.unit.bulk.test_bulk_load import NOW, batch_of, contents, random_rows
+from tests.unit.server.transactions import await_markers
 from tests.unit.spark.schemas import schema_of
 from tests.unit.spark.sink.test_bulk_writer import SCHEMA
 
@@ -100,10 +102,30 @@ def test_a_broker_that_is_not_there_fails_the_task_in_the_time_that_the_options_
 
 
 def test_a_broker_without_transactions_is_reported_before_any_task_runs(broker):
-    with pytest.raises(
-        OptionError, match=r"kafka.transactional.id x: .* begins no transactions: .*no transaction coord"
+    refused = action_of("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", None, None, silent=False)
+    with (
+        make_fault([broker], "FindCoordinator", RequestChoice(), refused, None),
+        pytest.raises(OptionError, match=r"kafka.transactional.id x: .* begins no transactions: .*authorization"),
     ):
         make_writer(options_for(broker, topic="t", **{"kafka.transactional.id": "x"}), SCHEMA, False)
+
+
+def test_with_a_transactional_id_a_task_that_fails_has_written_nothing_for_committed_readers(broker):
+    broker.create_topic("whole", 1)
+    writer = make_writer(options_for(broker, topic="whole", **{"kafka.transactional.id": "task"}), SCHEMA, False)
+
+    def batches(*, fails):
+        yield batch_of(random_rows(5, 20, topics=("whole",)))
+        if fails:
+            raise ZeroDivisionError("the task fails")
+
+    with pytest.raises(ZeroDivisionError):
+        writer.write(batches(fails=True))
+    writer.write(batches(fails=False))
+    await_markers(broker)
+    log = broker.log("whole")
+    assert len(list(log.records(isolation="read_committed"))) == 20
+    assert log.last_stable_offset == log.log_end_offset
 
 
 @pytest.mark.parametrize(

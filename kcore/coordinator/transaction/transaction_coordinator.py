@@ -1,0 +1,279 @@
+"""The transaction coordinator: what transactional producers ask of it, and what time decides."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Set
+from typing import NamedTuple
+
+from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction import transaction_state as rules
+from kcore.coordinator.transaction.transaction_completion import MarkerRoutes, TransactionCompletions
+from kcore.coordinator.transaction.transaction_config import TransactionConfig
+from kcore.coordinator.transaction.transaction_state import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    Producer,
+    TransactionMetadata,
+    TransactionState,
+)
+from kcore.coordinator.transaction.transaction_state_manager import TransactionEntry, TransactionStateManager
+from kcore.errors import (
+    NONE,
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerIdMapping,
+    NotCoordinator,
+    TransactionalIdNotFound,
+)
+from kcore.purgatory.timer import Timer
+from kcore.replica.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+OnError = Callable[[ApiError | None], None]
+#: From the present state, and whether a change of it is being written: the state to write next.
+Rule = Callable[[TransactionMetadata, bool], TransactionMetadata]
+
+
+class InitProducerIdResult(NamedTuple):
+    error_code: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class TransactionCoordinator:
+    """Coordinates the transactional ids whose partition of __transaction_state this broker leads.
+
+    Thread-safe.  Callbacks run without a lock, on the calling thread or on the one that completed what they waited for.
+    time: its wall clock is what timeouts are by.  scheduler: for what time decides; disk_scheduler: for loading.
+    new_producer_id: raises an ApiError where it has none.
+    is_certain: False while another broker may coordinate the same ids, of which this one has not heard.  Then what
+    needs no append is answered with NOT_COORDINATOR, at which a producer looks for the coordinator again.
+    Source: TransactionCoordinator, Kafka 3.9 (KIP-98, 360).
+    """
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        replica_manager: ReplicaManager,
+        routes: MarkerRoutes,
+        new_producer_id: Callable[[], int],
+        time: Time,
+        scheduler: Scheduler,
+        timer: Timer,
+        *,
+        disk_scheduler: Scheduler | None = None,
+        is_certain: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.config = config
+        self.manager = TransactionStateManager(config, replica_manager, disk_scheduler or scheduler, time)
+        self.completions = TransactionCompletions(self.manager, routes, timer)
+        self._new_producer_id = new_producer_id
+        self._scheduler = scheduler
+        self._is_certain = is_certain
+        self._tasks: list[ScheduledTask] = []
+
+    def startup(self) -> None:
+        for name, action, interval_ms in (
+            ("abort-timed-out-transactions", self.abort_timed_out, self.config.abort_timed_out_interval_ms),
+            ("remove-expired-transactional-ids", self.manager.remove_expired, self.config.remove_expired_interval_ms),
+        ):
+            self._tasks.append(self._scheduler.schedule(name, action, interval_ms, interval_ms))
+        self.manager.is_active = True
+
+    def shutdown(self) -> None:
+        """From now on everything answers COORDINATOR_NOT_AVAILABLE, and no more markers are sent."""
+        self.manager.is_active = False
+        for task in self._tasks:
+            task.cancel()
+
+    def partition_for(self, transactional_id: str) -> int:
+        return self.manager.partition_for(transactional_id)
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """This broker leads a partition of __transaction_state since epoch: load its ids, and go on with the ends of
+        transactions that were decided."""
+        self.manager.load_partition(partition, epoch, self._on_loaded)
+
+    def on_resignation(self, partition: int, epoch: int | None = None) -> None:
+        self.manager.unload_partition(partition, epoch)
+
+    def partitions_deleted(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self.completions.partitions_deleted(topic_partitions)
+
+    def _on_loaded(self, entry: TransactionEntry) -> None:
+        if entry.metadata.is_prepared:
+            self.completions.begin(entry, entry.metadata)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: Producer | None,
+        callback: Callable[[InitProducerIdResult], None],
+    ) -> None:
+        """Give a producer its id and epoch; what its predecessor has left open is aborted first.
+
+        expected: what the producer says that it has, None where it is new.
+        """
+
+        def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
+            if error is not None or metadata is None:
+                callback(InitProducerIdResult(self._code(error)))
+            else:
+                callback(InitProducerIdResult(NONE, metadata.producer_id, metadata.producer_epoch))
+
+        def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
+            new_producer_id, now_ms = self._new_producer_id, self.manager.now_ms()
+            return rules.init_producer_id(current, is_pending, expected, timeout_ms, new_producer_id, now_ms)
+
+        try:
+            self.manager.check_status(transactional_id)
+            rules.check_timeout(timeout_ms, self.config.transaction_max_timeout_ms)
+            entry = self.manager.find(transactional_id)
+            if entry is None:
+                new = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms=timeout_ms)
+                entry = self.manager.find_or_add(new)
+        except ApiError as error:
+            answer(error, None)
+            return
+        self._change(entry, rule, answer)
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Set[TopicPartition],
+        callback: Callable[[int], None],
+    ) -> None:
+        """Note that the producer is about to write to them; callback(error code)."""
+
+        def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
+            return rules.add_partitions(current, is_pending, producer, partitions, self.manager.now_ms())
+
+        self._change_known(transactional_id, rule, callback)
+
+    def end_transaction(
+        self, transactional_id: str, producer: Producer, is_commit: bool, callback: Callable[[int], None]
+    ) -> None:
+        """Commit or abort; callback(error code) comes when that is decided.  The markers follow."""
+
+        def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
+            return rules.end(current, is_pending, producer, is_commit, self.manager.now_ms())
+
+        self._change_known(transactional_id, rule, callback)
+
+    def _change_known(self, transactional_id: str, rule: Rule, callback: Callable[[int], None]) -> None:
+        try:
+            entry = self.manager.find(transactional_id)
+            if entry is None:
+                raise InvalidProducerIdMapping(f"{transactional_id}: no producer has it")
+        except ApiError as error:
+            callback(self._code(error))
+            return
+        self._change(entry, rule, lambda error, metadata: callback(self._code(error)))
+
+    def _code(self, error: ApiError | None) -> int:
+        """What is answered without an append may be out of date where another broker coordinates the id by now."""
+        if error is None:
+            return NONE
+        if not error.retriable and not self._is_certain():
+            return NotCoordinator.code
+        return error.code
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def _change(
+        self,
+        entry: TransactionEntry,
+        rule: Rule,
+        on_changed: Callable[[ApiError | None, TransactionMetadata | None], None],
+    ) -> None:
+        """Write what the rule makes of the state; then on_changed(None, it), or on_changed(error, None).
+
+        The end of a transaction goes on to its partitions after that.  A fence ends in an abort, and is answered with
+        CONCURRENT_TRANSACTIONS: the producer asks again.
+        """
+        try:
+            with entry.lock:
+                if entry.is_unloaded:
+                    raise NotCoordinator(entry.transactional_id)
+                current = entry.metadata
+                after = rule(current, entry.pending is not None)
+                is_fence = after.state is TransactionState.PREPARE_EPOCH_FENCE
+                if is_fence:
+                    entry.metadata = rules.fence_in_force(after)
+                    after = rules.abort_fenced(after, self.manager.now_ms())
+                if after is not current:
+                    entry.pending = after
+        except ApiError as error:
+            on_changed(error, None)
+            return
+        if after is current:
+            unsure = None if self._is_certain() else NotCoordinator(entry.transactional_id)
+            on_changed(unsure, current if unsure is None else None)
+            return
+
+        def stored(error: ApiError | None) -> None:
+            try:
+                if error is not None:
+                    on_changed(error, None)
+                elif is_fence:
+                    on_changed(ConcurrentTransactions(entry.transactional_id), None)
+                else:
+                    on_changed(None, after)
+            finally:
+                if error is None and after.is_prepared:
+                    self.completions.begin(entry, after)
+
+        self.manager.store(entry, after, stored)
+
+    def abort_timed_out(self) -> None:
+        """Fence the producers whose transactions take too long, and abort these (TXN-69)."""
+        now_ms = self.manager.now_ms()
+
+        def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
+            return rules.fence(current) if rules.is_timed_out(current, is_pending, now_ms) else current
+
+        for entry in self.manager.entries():
+            if not rules.is_timed_out(entry.metadata, entry.pending is not None, now_ms):
+                continue
+            logger.info("%s: its transaction has timed out and is aborted", entry.transactional_id)
+            self._change(entry, rule, lambda error, metadata: None)
+
+    # -- administrators ----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> TransactionMetadata:
+        """Raises TransactionalIdNotFound, and as TransactionStateManager.check_status()."""
+        entry = self.manager.find(transactional_id)
+        metadata = entry.metadata if entry is not None else None
+        if entry is None or metadata is None or entry.is_unloaded:
+            raise TransactionalIdNotFound(transactional_id)
+        return metadata
+
+    def list_transactions(
+        self, states: Iterable[TransactionState], producer_ids: Iterable[int], min_duration_ms: int
+    ) -> list[TransactionMetadata]:
+        """Those in these states, of these producers, that last for more than this; empty or negative is no condition.
+
+        Raises CoordinatorNotAvailable, and CoordinatorLoadInProgress while some are being loaded.
+        """
+        if not self.manager.is_active:
+            raise CoordinatorNotAvailable("the coordinator has stopped")
+        if self.manager.is_loading:
+            raise CoordinatorLoadInProgress("some partitions are being loaded")
+        wanted_states, wanted_ids, now_ms = set(states), set(producer_ids), self.manager.now_ms()
+        return [
+            metadata
+            for metadata in (entry.metadata for entry in self.manager.entries())
+            if (not wanted_states or metadata.state in wanted_states)
+            and (not wanted_ids or metadata.producer_id in wanted_ids)
+            and (min_duration_ms < 0 or 0 <= metadata.start_timestamp < now_ms - min_duration_ms)
+        ]

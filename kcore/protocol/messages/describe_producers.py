@@ -1,0 +1,51 @@
+"""DescribeProducers (61): what partitions know of their producers."""
+
+from __future__ import annotations
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.schema import Message, Struct, array, int16, int32, int64, string
+
+
+class TopicRequest(Struct):
+    name: str = string()
+    partition_indexes: list[int] = array("int32")
+
+
+class DescribeProducersRequest(Message):
+    """Of these partitions, to their leader."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    min_version, max_version, flexible_version = 0, 0, 0
+
+    topics: list[TopicRequest] = array(TopicRequest)
+
+
+class ProducerState(Struct):
+    producer_id: int = int64()
+    producer_epoch: int = int32()
+    last_sequence: int = int32(default=-1)
+    last_timestamp: int = int64(default=-1)
+    coordinator_epoch: int = int32()
+    current_txn_start_offset: int = int64(default=-1)
+
+
+class PartitionResponse(Struct):
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    active_producers: list[ProducerState] = array(ProducerState)
+
+
+class TopicResponse(Struct):
+    name: str = string()
+    partitions: list[PartitionResponse] = array(PartitionResponse)
+
+
+class DescribeProducersResponse(Message):
+    """The producers of each partition, or an error."""
+
+    api_key = ApiKey.DESCRIBE_PRODUCERS
+    min_version, max_version, flexible_version = 0, 0, 0
+
+    throttle_time_ms: int = int32(ignorable=True)
+    topics: list[TopicResponse] = array(TopicResponse)

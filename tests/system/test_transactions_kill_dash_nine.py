@@ -1,0 +1,117 @@
+"""A broker is killed in the middle of transactions: each of them is there as a whole afterwards, or not at all."""
+
+import random
+import struct
+import threading
+import time
+
+import pytest
+
+import kcore
+from kcore.coordinator.transaction.transaction_state import TransactionState
+from tests.system.test_kill_dash_nine import Serve
+from tests.unit.server.client import Client
+from tests.unit.server.transactions import SETTINGS, TransactionalClient, await_markers, committed
+from tests.waiting import wait_until
+
+OPTIONS = [option for name, value in SETTINGS.items() for option in ("-o", f"{name}={value}")]
+T0, T1 = ("t", 0), ("t", 1)
+
+
+def serve(path):
+    return Serve(path, *OPTIONS, "-o", "num.partitions=2")
+
+
+def kill(broker):
+    broker.process.kill()
+    broker.process.communicate()
+
+
+def make_topic(client):
+    from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+    (topic,) = client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9).topics
+    assert topic.error_code == 0
+
+
+def begin(txn):
+    """Be the producer of the id, whatever the last one has left."""
+    wait_until(lambda: txn.init(timeout_ms=900_000).error_code == 0)
+
+
+def transact_until_dead(broker, decided):
+    """One transaction after the other, the same value to both partitions; note those whose end was acknowledged."""
+    sequences = [0, 0]
+    try:
+        with Client(broker) as client:
+            txn = TransactionalClient(client).find()
+            begin(txn)
+            epoch, count = txn.producer.epoch, 0
+            while True:
+                value, is_commit = b"%d-%d" % (epoch, count), count % 4 != 3
+                while txn.add([T0, T1]) != {T0: 0, T1: 0}:
+                    pass  # the last one is not complete yet
+                for number in (0, 1):
+                    assert txn.produce("t", number, value, base_sequence=sequences[number]) == 0
+                    sequences[number] += 1
+                assert txn.end(is_commit) == 0
+                decided[value] = is_commit
+                count += 1
+    except (OSError, EOFError, struct.error):
+        pass  # it is dead
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_kill_dash_nine_each_transaction_is_there_as_a_whole_or_not_at_all(tmp_path, seed):
+    rng = random.Random(seed)
+    decided = {}
+    for life in range(4):
+        broker = serve(tmp_path)
+        if life == 0:
+            with Client(broker) as client:
+                make_topic(client)
+        producer = threading.Thread(target=transact_until_dead, args=(broker, decided))
+        producer.start()
+        wait_until(lambda life=life: len(decided) > 20 * (life + 1))
+        time.sleep(rng.uniform(0, 0.1))
+        kill(broker)
+        producer.join()
+    with kcore.Broker(tmp_path, **SETTINGS) as broker, Client(broker) as client:
+        begin(TransactionalClient(client).find())
+        first, second = (committed(broker, "t", number) for number in (0, 1))
+        assert first == second, f"seed={seed}"
+        assert len(set(first)) == len(first), f"seed={seed}"
+        seen = set(first)
+        assert [value for value, is_commit in decided.items() if (value in seen) != is_commit] == [], f"seed={seed}"
+        for number in (0, 1):
+            log = broker.log("t", number)
+            assert log.last_stable_offset == log.high_watermark == log.log_end_offset
+
+
+@pytest.mark.parametrize("how", ["timeout", "next producer", "same producer"])
+def test_TXN_67_a_transaction_that_was_open_at_kill_dash_nine_ends(tmp_path, how):
+    broker = serve(tmp_path)
+    with Client(broker) as client:
+        make_topic(client)
+        txn = TransactionalClient(client).find()
+        txn.init(timeout_ms=30_000)
+        txn.add([T0])
+        assert txn.produce("t", 0, b"open") == 0
+    kill(broker)
+    clock = kcore.testing.MockTime()
+    with kcore.Broker(tmp_path, time=clock, **SETTINGS) as broker, Client(broker) as txn.client:
+        txn.find()
+        coordinator = broker.running.services.transaction_coordinator
+        wait_until(lambda: not coordinator.manager.is_loading)
+        assert coordinator.describe("x").state is TransactionState.ONGOING
+        assert broker.log("t").last_stable_offset == 0
+        if how == "timeout":
+            clock.sleep(max(0, coordinator.describe("x").start_timestamp - clock.milliseconds()) + 50_000)
+            await_markers(broker)
+            assert coordinator.describe("x").state is TransactionState.COMPLETE_ABORT
+        elif how == "next producer":
+            begin(TransactionalClient(txn.client))
+        else:
+            assert txn.end(True) == 0
+        assert committed(broker, "t") == ([b"open"] if how == "same producer" else [])
+        assert broker.log("t").last_stable_offset == broker.log("t").log_end_offset == 2

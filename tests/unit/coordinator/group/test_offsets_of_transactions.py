@@ -1,0 +1,114 @@
+"""Offsets that a group gets by a transaction, from the commit to the end of the transaction."""
+
+import pytest
+
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_coordinator import GroupMember
+from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+
+from .harness import Answer, Harness
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PRODUCER = (7, 0)
+DAY_MS = 86_400_000
+
+
+class TransactionHarness(Harness):
+    def commit_in_transaction(self, offsets, producer=PRODUCER, member=GroupMember(), group_id="g"):  # noqa: B008
+        answer = Answer()
+        values = {tp: OffsetAndMetadata(offset, commit_timestamp=0) for tp, offset in offsets.items()}
+        self.coordinator.commit_transactional_offsets(group_id, member, producer, values, answer)
+        return answer
+
+    def end(self, is_commit=True, producer=PRODUCER, group_id="g"):
+        manager = self.coordinator.manager
+        manager.end_transaction(producer[0], [manager.partition_for(group_id)], is_commit)
+
+    def offset(self, topic_partition=T0, *, require_stable=False):
+        result = self.coordinator.fetch_offsets("g", [topic_partition], require_stable)[topic_partition]
+        return result.error_code or result.offset
+
+
+@pytest.fixture
+def harness():
+    return TransactionHarness()
+
+
+def plain_commit(harness, offset):
+    answer = Answer()
+    values = {T0: OffsetAndMetadata(offset)}
+    harness.coordinator.commit_offsets("g", "", None, -1, values, answer)
+    assert answer.result == {T0: 0}
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_48_the_last_record_of_the_log_counts_and_not_the_last_end(harness, is_commit):
+    assert harness.commit_in_transaction({T0: 10, T1: 20}).result == {T0: 0, T1: 0}
+    plain_commit(harness, 5)
+    harness.end(is_commit)
+    assert (harness.offset(T0), harness.offset(T1)) == (5, 20 if is_commit else -1)
+
+
+def test_TXN_48_each_producer_ends_its_own_offsets(harness):
+    harness.commit_in_transaction({T0: 10})
+    harness.commit_in_transaction({T0: 11}, producer=(8, 0))
+    harness.end(False, producer=(8, 0))
+    assert harness.offset(require_stable=True) == errors.UnstableOffsetCommit.code
+    harness.end(True)
+    assert harness.offset(require_stable=True) == 10
+
+
+def test_TXN_48_an_end_of_other_partitions_leaves_the_offsets_open(harness):
+    harness.commit_in_transaction({T0: 10})
+    manager = harness.coordinator.manager
+    manager.end_transaction(7, [manager.partition_for("g") ^ 1], True)
+    assert harness.offset(require_stable=True) == errors.UnstableOffsetCommit.code
+
+
+def test_TXN_47_offsets_that_could_not_be_appended_are_no_longer_pending(harness):
+    harness.replica_manager.error = errors.NotEnoughReplicas("one is missing")
+    assert harness.commit_in_transaction({T0: 10}).result == {T0: errors.CoordinatorNotAvailable.code}
+    harness.replica_manager.error = None
+    assert harness.offset(require_stable=True) == -1
+    harness.end()
+    assert harness.offset() == -1
+
+
+def test_TXN_47_offsets_are_written_as_a_batch_of_the_transaction(harness):
+    harness.commit_in_transaction({T0: 10})
+    (log,) = [log for log in harness.replica_manager.logs.values() if log.batches]
+    from kcore.record.memory_records import MemoryRecords
+
+    (batch,) = MemoryRecords(log.batches[0][1]).batches
+    assert (batch.is_transactional, batch.producer_id, batch.producer_epoch) == (True, *PRODUCER)
+
+
+def test_TXN_52_offsets_of_an_open_transaction_keep_their_group(harness):
+    harness.commit_in_transaction({T0: 10})
+    harness.advance(30 * DAY_MS)
+    assert harness.group() is not None
+    harness.end(False)
+    harness.advance(DAY_MS)
+    assert harness.group() is None
+
+
+def test_TXN_52_a_deleted_group_does_not_come_back_with_the_end_of_a_transaction(harness):
+    harness.commit_in_transaction({T0: 10})
+    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert harness.group() is None
+    harness.end()
+    assert harness.group() is None and harness.offset() == -1
+
+
+def test_TXN_50_a_generation_of_a_group_that_does_not_exist_is_illegal(harness):
+    answer = harness.commit_in_transaction({T0: 1}, member=GroupMember("m", None, 3))
+    assert answer.result == {T0: errors.IllegalGeneration.code}
+    assert harness.group() is None
+
+
+def test_offsets_of_a_deleted_partition_do_not_come_with_the_end_of_a_transaction(harness):
+    harness.commit_in_transaction({T0: 10, T1: 20})
+    harness.coordinator.partitions_deleted([T0])
+    harness.end()
+    assert (harness.offset(T0), harness.offset(T1)) == (-1, 20)

@@ -1,0 +1,399 @@
+"""The transaction coordinator on MockTime over logs in memory, with brokers that answer as the test says."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kcore import errors
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction.marker_writer import MarkerWriter
+from kcore.coordinator.transaction.transaction_completion import UNKNOWN_PARTITION_MS, MarkerRoutes
+from kcore.coordinator.transaction.transaction_config import TransactionConfig
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kcore.coordinator.transaction.transaction_log import read_key, read_value
+from kcore.coordinator.transaction.transaction_state import Producer, TransactionState
+from kcore.purgatory.timer import Timer
+from kcore.record.control_record import parse_end_transaction_marker
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
+from tests.unit.coordinator.group.harness import Answer, MemoryLog
+
+S = TransactionState
+STATES, OFFSETS = "__transaction_state", "__consumer_offsets"
+HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
+OFFSETS_0 = TopicPartition(OFFSETS, 0)
+ME, OTHER = 1, 2
+
+
+class Logs:
+    """As much of a ReplicaManager as is used.  errors: topic -> what its appends fail with.  held: a list in which the
+    appends to __transaction_state wait."""
+
+    def __init__(self):
+        self.logs, self.errors, self.held = {}, {}, None
+
+    def log(self, topic_partition):
+        return self.logs.setdefault(topic_partition, MemoryLog())
+
+    def get_partition(self, topic_partition):
+        return SimpleNamespace(local_log=lambda: self.log(topic_partition))
+
+    def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
+        assert (required_acks, internal_topics_allowed, origin.value) == (-1, True, "coordinator")
+        if self.held is not None and any(tp.topic == STATES for tp in entries):
+            self.held.append(lambda: self._append(entries, callback))
+        else:
+            self._append(entries, callback)
+
+    def _append(self, entries, callback):
+        statuses = {}
+        for tp, batch in entries.items():
+            error = self.errors.get(tp.topic)
+            statuses[tp] = ProducePartitionStatus(error, -1 if error else self.log(tp).append(batch))
+        callback(statuses)
+
+    def release(self):
+        held, self.held = self.held, None
+        for append in held:
+            append()
+
+    def markers(self, topic_partition):
+        return [parse_end_transaction_marker(r.key, r.value) for r in self.log(topic_partition).records()]
+
+
+class Harness:
+    def __init__(self, logs=None, *, owned=True, is_certain=lambda: True):
+        self.time = MockTime()
+        self.timer, self.scheduler = Timer(self.time), MockScheduler(self.time)
+        self.logs = logs or Logs()
+        self.leaders = {HERE: ME, THERE: OTHER, OFFSETS_0: ME}
+        self.sent, self.ended_offsets, self.loaded_offsets, self.ids = [], [], {0}, iter(range(100, 200))
+        offsets = SimpleNamespace(
+            owns=lambda partition: partition in self.loaded_offsets,
+            end_transaction=lambda *args: self.ended_offsets.append(args),
+        )
+        others = SimpleNamespace(send=lambda *args: self.sent.append(args))
+        self.coordinator = TransactionCoordinator(
+            TransactionConfig(num_partitions=1),
+            self.logs,
+            MarkerRoutes(
+                broker_id=ME,
+                leader_of=self.leaders.get,
+                here=MarkerWriter(self.logs, self.time, offsets),
+                others=others,
+            ),
+            lambda: next(self.ids),
+            self.time,
+            self.scheduler,
+            self.timer,
+            is_certain=is_certain,
+        )
+        self.coordinator.startup()
+        if owned:
+            self.elect(5)
+
+    def elect(self, epoch):
+        self.coordinator.on_election(0, epoch)
+        self.advance(0)
+
+    def advance(self, ms):
+        self.time.sleep(ms)
+        self.timer.advance()
+        self.scheduler.tick()
+
+    def init(self, expected=None):
+        answer = Answer()
+        self.coordinator.init_producer_id("x", 60_000, expected, answer)
+        return answer
+
+    def begin(self, *partitions):
+        """The producer, with a transaction that has these partitions."""
+        result = self.init().result
+        producer = Producer(result.producer_id, result.producer_epoch)
+        assert self.add(producer, *partitions) == 0
+        return producer
+
+    def add(self, producer, *partitions):
+        return self._ask(self.coordinator.add_partitions, "x", producer, frozenset(partitions))
+
+    def end(self, producer, is_commit=True):
+        return self._ask(self.coordinator.end_transaction, "x", producer, is_commit)
+
+    def _ask(self, method, *args):
+        answer = Answer()
+        method(*args, answer)
+        return answer.result
+
+    def answer(self, number=-1, error=None):
+        """From the other broker, about a request for markers."""
+        _, _, partitions, on_sent = self.sent[number]
+        on_sent(dict.fromkeys(partitions, error))
+
+    @property
+    def state(self):
+        return self.coordinator.describe("x").state
+
+    def written(self):
+        """(id, state) of each record in the log; None for a tombstone."""
+        return [
+            (read_key(r.key), None if r.value is None else S(read_value(r.value).status))
+            for r in self.logs.log(TopicPartition(STATES, 0)).records()
+        ]
+
+
+def test_TXN_11_TXN_61_a_state_is_in_the_log_before_the_answer():
+    harness = Harness()
+    harness.logs.held = []
+    answer = harness.init()
+    assert answer.waits and harness.init().error_code == errors.ConcurrentTransactions.code
+    harness.logs.release()
+    assert tuple(answer.result) == (0, 100, 0)
+    producer = Producer(100, 0)
+    harness.logs.held = []
+    assert harness.add(producer, HERE, THERE) is None
+    assert harness.add(producer, HERE) == errors.ConcurrentTransactions.code
+    harness.logs.release()
+    harness.logs.held = []
+    assert harness.end(producer) is None and harness.sent == []
+    harness.logs.release()
+    assert harness.written() == [("x", S.EMPTY), ("x", S.ONGOING), ("x", S.PREPARE_COMMIT)]
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_marker(is_commit):
+    harness = Harness()
+    producer = harness.begin(HERE, THERE, OFFSETS_0)
+    assert harness.end(producer, is_commit) == 0
+    ((broker, marker, partitions, _),) = harness.sent
+    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, is_commit, 5), [THERE])
+    for topic_partition in (HERE, OFFSETS_0):
+        assert [tuple(m) for m in harness.logs.markers(topic_partition)] == [(int(is_commit), 5)]
+    assert harness.ended_offsets == [(100, [0], is_commit)]
+    assert harness.state is (S.PREPARE_COMMIT if is_commit else S.PREPARE_ABORT)
+    assert harness.add(producer, HERE) == errors.ConcurrentTransactions.code
+    harness.answer()
+    assert harness.state is (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT)
+    assert harness.add(producer, HERE) == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UnknownTopicOrPartition,
+        errors.NotLeaderOrFollower,
+        errors.NotEnoughReplicas,
+        errors.NotEnoughReplicasAfterAppend,
+        errors.RequestTimedOut,
+        errors.KafkaStorageError,
+        errors.NetworkException,
+    ],
+)
+def test_TXN_64_a_marker_is_sent_again_to_the_leader_of_the_moment(error):
+    harness = Harness()
+    harness.end(harness.begin(HERE, THERE))
+    harness.answer(error=error("not now"))
+    assert len(harness.sent) == 1
+    harness.leaders[THERE] = 3
+    harness.advance(100)
+    assert [(broker, partitions) for broker, _, partitions, _ in harness.sent] == [(OTHER, [THERE]), (3, [THERE])]
+    harness.answer()
+    assert harness.state is S.COMPLETE_COMMIT
+    assert len(harness.logs.markers(HERE)) == 1, "what has the marker gets no other"
+
+
+def test_TXN_64_a_partition_without_a_leader_gets_the_marker_when_it_has_one():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.leaders[HERE] = -1
+    harness.end(producer)
+    harness.advance(100)
+    assert harness.state is S.PREPARE_COMMIT
+    harness.leaders[HERE] = ME
+    harness.advance(100)
+    assert harness.state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("error", [errors.InvalidProducerEpoch, errors.TransactionCoordinatorFenced])
+def test_TXN_64_a_fenced_coordinator_does_not_go_on(error):
+    harness = Harness()
+    harness.end(harness.begin(THERE))
+    harness.answer(error=error("another coordinator was here"))
+    harness.advance(1000)
+    assert (len(harness.sent), harness.state, len(harness.coordinator.completions)) == (1, S.PREPARE_COMMIT, 0)
+
+
+@pytest.mark.parametrize("error", [errors.UnsupportedForMessageFormat, errors.UnsupportedVersion])
+def test_TXN_64_a_partition_that_can_have_no_marker_needs_none(error):
+    harness = Harness()
+    harness.end(harness.begin(THERE))
+    harness.answer(error=error("an old format"))
+    assert harness.state is S.COMPLETE_COMMIT
+
+
+def test_TXN_64_a_partition_that_was_deleted_needs_no_marker():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    del harness.leaders[HERE]
+    harness.end(producer)
+    harness.answer(error=errors.UnknownTopicOrPartition("gone"))
+    harness.coordinator.partitions_deleted([THERE])
+    harness.advance(100)
+    assert harness.state is S.COMPLETE_COMMIT
+
+
+def test_TXN_65_offsets_that_are_being_loaded_wait_for_the_marker():
+    harness = Harness()
+    harness.loaded_offsets.clear()
+    harness.end(harness.begin(OFFSETS_0))
+    assert (harness.logs.markers(OFFSETS_0), harness.state) == ([], S.PREPARE_COMMIT)
+    harness.loaded_offsets.add(0)
+    harness.advance(100)
+    assert harness.ended_offsets == [(100, [0], True)] and harness.state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (errors.UnknownTopicOrPartition, errors.CoordinatorNotAvailable),
+        (errors.NotEnoughReplicas, errors.CoordinatorNotAvailable),
+        (errors.NotEnoughReplicasAfterAppend, errors.CoordinatorNotAvailable),
+        (errors.RequestTimedOut, errors.CoordinatorNotAvailable),
+        (errors.NotLeaderOrFollower, errors.NotCoordinator),
+        (errors.KafkaStorageError, errors.NotCoordinator),
+        (errors.MessageTooLarge, errors.UnknownServerError),
+        (errors.RecordListTooLarge, errors.UnknownServerError),
+    ],
+)
+def test_TXN_62_a_state_that_could_not_be_stored_is_taken_back(error, answer):
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.errors[STATES] = error("no")
+    assert harness.add(producer, THERE) == harness.end(producer) == answer.code
+    assert (harness.state, harness.coordinator.describe("x").partitions) == (S.ONGOING, {HERE})
+    harness.logs.errors.clear()
+    assert harness.end(producer) == 0 and harness.state is S.COMPLETE_COMMIT
+
+
+def test_TXN_18_a_fence_that_could_not_be_stored_fences_and_is_not_raised_again():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("no")
+    assert harness.init().error_code == errors.CoordinatorNotAvailable.code
+    assert harness.end(producer) == errors.ProducerFenced.code
+    assert harness.init().error_code == errors.CoordinatorNotAvailable.code
+    harness.logs.errors.clear()
+    assert harness.init().error_code == errors.ConcurrentTransactions.code
+    assert harness.logs.markers(HERE)[0].type == 0
+    assert tuple(harness.init().result) == (0, 100, 2)
+
+
+def test_TXN_67_a_complete_state_that_could_not_be_stored_is_stored_later():
+    harness = Harness()
+    harness.end(harness.begin(THERE))
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("no")
+    harness.answer()
+    harness.advance(100)
+    assert harness.state is S.PREPARE_COMMIT
+    harness.logs.errors.clear()
+    harness.advance(100)
+    assert harness.state is S.COMPLETE_COMMIT and len(harness.sent) == 1
+
+
+def test_TXN_67_TXN_68_the_next_coordinator_sends_all_markers_again():
+    first = Harness()
+    first.end(first.begin(HERE, THERE), is_commit=False)
+    assert len(first.logs.markers(HERE)) == 1
+    second = Harness(first.logs, owned=False)
+    second.coordinator.on_election(0, 6)
+    assert second.init().error_code == errors.CoordinatorLoadInProgress.code
+    second.advance(0)
+    ((broker, marker, partitions, _),) = second.sent
+    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, False, 6), [THERE])
+    assert [m.coordinator_epoch for m in second.logs.markers(HERE)] == [5, 6]
+    second.answer()
+    assert second.state is S.COMPLETE_ABORT
+    # And the first one does nothing more.
+    first.coordinator.on_resignation(0, 6)
+    first.answer()
+    assert first.init().error_code == errors.NotCoordinator.code
+    assert second.written()[-1] == ("x", S.COMPLETE_ABORT) and len(second.written()) == 4
+
+
+def test_TXN_64_a_new_coordinator_waits_for_the_metadata_before_it_takes_a_partition_for_deleted():
+    first = Harness()
+    first.end(first.begin(THERE))
+    second = Harness(first.logs, owned=False)
+    del second.leaders[THERE]
+    second.elect(6)
+    second.advance(UNKNOWN_PARTITION_MS - 1000)
+    assert (second.sent, second.state) == ([], S.PREPARE_COMMIT)
+    second.leaders[THERE] = OTHER
+    second.advance(100)
+    assert len(second.sent) == 1
+    third = Harness(first.logs, owned=False)
+    del third.leaders[THERE]
+    third.elect(7)
+    third.advance(UNKNOWN_PARTITION_MS)
+    assert third.state is S.COMPLETE_COMMIT
+
+
+def test_TXN_68_what_was_appended_when_the_coordinator_resigned_is_not_answered_as_done():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.held = []
+    answer = Answer()
+    harness.coordinator.end_transaction("x", producer, True, answer)
+    harness.coordinator.on_resignation(0, 6)
+    harness.logs.release()
+    assert answer.result == errors.NotCoordinator.code
+    assert harness.logs.markers(HERE) == []
+
+
+def test_TXN_69_a_time_out_fences_and_aborts():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.advance(60_000)
+    assert harness.state is S.ONGOING
+    harness.advance(10_000)
+    assert harness.state is S.COMPLETE_ABORT and harness.coordinator.describe("x").producer_epoch == 1
+    assert harness.end(producer) == errors.ProducerFenced.code
+
+
+def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():
+    harness = Harness()
+    harness.init()
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("no")
+    harness.advance(604_800_000)
+    assert harness.state is S.EMPTY
+    harness.logs.errors.clear()
+    harness.advance(3_600_000)
+    with pytest.raises(errors.TransactionalIdNotFound):
+        harness.coordinator.describe("x")
+    assert harness.written() == [("x", S.EMPTY), ("x", None)]
+    again = Harness(harness.logs)
+    again.advance(0)
+    with pytest.raises(errors.TransactionalIdNotFound):
+        again.coordinator.describe("x")
+
+
+def test_an_uncertain_coordinator_says_nothing_that_ends_a_producer():
+    certain = [True]
+    harness = Harness(is_certain=lambda: certain[0])
+    producer = harness.begin(HERE)
+    certain[0] = False
+    not_coordinator = errors.NotCoordinator.code
+    assert harness.end(Producer(100, 7)) == harness.end(Producer(1, 0)) == not_coordinator
+    assert harness.add(producer, HERE) == not_coordinator, "nothing is appended for it, so no replica has agreed"
+    assert harness.add(producer, THERE) == 0
+
+
+def test_after_a_stop_nothing_is_served_and_no_marker_sent():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    harness.coordinator.shutdown()
+    harness.answer(error=errors.NotLeaderOrFollower("not now"))
+    harness.advance(1000)
+    assert len(harness.sent) == 1
+    assert harness.end(producer) == errors.CoordinatorNotAvailable.code
