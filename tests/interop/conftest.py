@@ -10,6 +10,8 @@ from tests import golden_data
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
+ABORT_INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+
 
 @pytest.fixture(scope="module")
 def broker():
@@ -31,8 +33,8 @@ def name():
 
 @pytest.fixture(scope="module")
 def golden_broker(tmp_path_factory):
-    """A broker on a copy of the directory that Kafka 4.3.1 wrote."""
+    """A broker on a copy of the directory that Kafka 4.3.1 wrote.  Its open transaction, which has timed out, stays."""
     data = tmp_path_factory.mktemp("golden") / "data"
     shutil.copytree(golden_data.data_dir(), data)
-    with kcore.Broker(data) as broker:
+    with kcore.Broker(data, **{ABORT_INTERVAL: 3_600_000}) as broker:
         yield broker

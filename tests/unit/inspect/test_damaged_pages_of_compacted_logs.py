@@ -81,7 +81,9 @@ def test_a_cleaner_leaves_gaps_between_batches_and_inside_them(logs):
 
 
 @pytest.mark.parametrize("filling", FILLINGS)
-@pytest.mark.parametrize("aids", [AIDS, {"index"}, {"cleaner's checkpoint"}, set()], ids=", ".join)
+@pytest.mark.parametrize(
+    "aids", [AIDS, {"index"}, {"cleaner's checkpoint"}, set()], ids=lambda aids: ", ".join(sorted(aids))
+)
 def test_a_page_costs_exactly_the_batches_that_it_touches(aids, filling, logs, tmp_path):
     rng = random.Random(f"{sorted(aids)} {filling}")
     for note in range(200 if LONG else 24):
