@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.headers import decode_request_header, encode_response_header
 from kcore.protocol.messages import api_versions as av
 from kcore.protocol.messages import describe_configs as dc
@@ -40,7 +40,7 @@ class FakeCluster:
         self.groups = [f"group-{number:05}" for number in range(groups)]
         self.address = ("127.0.0.1", 0)
         self._answers: dict[ApiKey, Callable[[Any], Message]] = {
-            ApiKey.API_VERSIONS: lambda request: av.api_versions_response(),
+            ApiKey.API_VERSIONS: lambda request: av.api_versions_response(SUPPORTED),
             ApiKey.DESCRIBE_CONFIGS: self._configs,
             ApiKey.DESCRIBE_GROUPS: self._described,
             ApiKey.FIND_COORDINATOR: lambda request: fc.FindCoordinatorResponse(

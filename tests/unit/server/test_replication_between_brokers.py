@@ -112,9 +112,10 @@ def test_RFT_15_a_truncation_of_a_followed_log_reaches_its_move_between_director
 
 
 @pytest.mark.parametrize("truncates_on_fetch", [True, False], ids=["by Fetch 12", "by OffsetForLeaderEpoch"])
-def test_V22_06_logs_that_diverged_become_equal_to_the_new_leaders(replicas, monkeypatch, truncates_on_fetch):
+def test_V22_06_logs_that_diverged_become_equal_to_the_new_leaders(make, monkeypatch, truncates_on_fetch):
     if not truncates_on_fetch:
         monkeypatch.setitem(api_keys.SUPPORTED, ApiKey.FETCH, (0, 11))
+    replicas = make()
     replicas.lead(0)
     replicas.produce(0, b"both")
     replicas.wait_until_equal()
