@@ -171,7 +171,7 @@ def places_of(broker: Broker, tp: TopicPartition | None, data_dir: str | None) -
     Raises ValueError for a data directory that the broker does not have.
     """
     logs = broker.running.base.logs
-    # The system names the file behind a descriptor without links.
+    # Paths are compared with those of open files, which the system gives without symbolic links.
     if tp is not None:
         log = logs.get_log(tp)
         directory = None if log is None else os.path.realpath(log.directory)

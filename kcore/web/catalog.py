@@ -57,8 +57,11 @@ def catalog_of(cluster: ClusterDescription, now_ms: int, before: Catalog | None)
 
 
 def since_text(out: tuple[TopicPartition, int], catalog: Catalog | None, first_look_ms: int | None) -> str:
-    """Since when a replica is behind, where nobody says why.  out: it is out of the ISR now.  first_look_ms: when the
-    first catalog was made; a replica that was out then may have been for long."""
+    """Since when a replica is out of the ISR, for brokers that do not explain the reason.
+
+    out: the partition and the broker.  first_look_ms: when the first catalog was made.  A replica that was out of the
+    ISR then may have left it long before.
+    """
     if catalog is None:
         return "behind"
     since_ms = catalog.out_since.get(out, catalog.at_ms)  # at the last look it was not out yet

@@ -42,8 +42,10 @@ def rows_of(
     columns: Mapping[str, Callable[[_Row], Any]],
     per_page: int,
 ) -> Rows[_Row]:
-    """The wanted page, the last one if there are fewer.  columns: column -> what it is sorted by; rows that are equal
-    there are in the order of their names."""
+    """The page with the wanted number, or the last page if there are fewer.
+
+    columns: for each column the function whose values sort the rows.  Rows with equal values are sorted by name.
+    """
     text = wanted.text.casefold()
     kept = sorted((row for row in rows if text in name(row).casefold()), key=name)
     kept.sort(key=columns[wanted.sort.removeprefix("-")], reverse=wanted.sort.startswith("-"))

@@ -40,7 +40,8 @@ def processes(tmp_path):
 
 def produce(processes, first, count):
     # Small batches, so that each segment has several.
-    settings = {"acks": "all", "linger.ms": 0, "batch.num.messages": 5}
+    # Idempotent, so that a batch that is sent again, to a leader just elected, does not come after the next one.
+    settings = {"enable.idempotence": True, "linger.ms": 0, "batch.num.messages": 5}
     producer = Producer({"bootstrap.servers": processes.bootstrap_servers, **settings})
     failed = []
     for number in range(first, first + count):

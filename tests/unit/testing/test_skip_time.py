@@ -131,7 +131,7 @@ def test_a_member_that_is_connected_and_silent_is_dead(kafka):
 
 
 def test_a_member_that_has_died_loses_its_partitions_at_once(kafka):
-    """A static member that closes does not leave its group; only its session tells."""
+    """A static member that closes sends no LeaveGroup: it is removed when its session ends."""
     settings = kafka.confluent_consumer("shop", group_instance_id="one", client_id="gone", **SESSION)
     with confluent_kafka.Consumer(settings) as consumer:
         consumer.subscribe(["orders"])

@@ -1,4 +1,4 @@
-"""Who is answered, and what a browser is told."""
+"""Which hosts the page answers, and which headers a browser gets."""
 
 import pytest
 
