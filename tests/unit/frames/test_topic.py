@@ -274,3 +274,22 @@ def test_polars_scans_it_lazily(orders, monkeypatch):
     counts = frame.group_by("partition").agg(pl.len(), pl.col("offset").max()).sort("partition").collect()
     assert counts.rows() == [(0, 600, 599), (1, 600, 599), (2, 600, 599)]
     assert frame.head(5).collect().height == 5
+
+
+def test_a_chunk_whose_last_record_alone_is_late_enough_is_read(tmp_path, small_chunks):
+    """Each record has an entry of its own in the time index, so that the bound of a chunk is that of its last record."""
+    config = LogConfig(index_interval_bytes=1)
+    write(tmp_path / "t-0", [(1000 + n, None, b"x" * 100) for n in range(200)], config=config, per_batch=1)
+    with kcore.open_topic(tmp_path, "t") as topic:
+        for _, chunk in topic.chunks():
+            assert chunk.max_timestamp == 1000 + chunk.end - 1
+            found = topic.to_table(columns=["offset"], filter=FIELD("timestamp") >= time_of(chunk.max_timestamp))
+            assert found["offset"].to_pylist() == list(range(chunk.end - 1, 200))
+
+
+def test_the_end_of_a_read_committed_topic_is_its_last_stable_offset(tmp_path):
+    with kcore.open_log(tmp_path / "t-0", "a") as log:
+        log.append_as_leader(idempotent(1, 0, 2))
+        log.append_as_leader(idempotent(3, 0, 2, is_transactional=True))
+    with kcore.open_topic(tmp_path, "t", isolation="read_committed") as topic:
+        assert topic.offsets == 2 and [chunk.end for _, chunk in topic.chunks()] == [2]

@@ -475,3 +475,13 @@ def test_the_command_that_starts_a_broker_again_works_in_every_directory(tmp_pat
         "--port": "7",
         "--config": f"{tmp_path}/mine.properties",
     }
+
+
+@pytest.mark.parametrize("is_asked_for", [True, False])
+def test_each_broker_takes_settings_from_the_environment_if_the_cluster_does(tmp_path, monkeypatch, is_asked_for):
+    for name in [name for name in os.environ if name.startswith("KAFKA_")]:
+        monkeypatch.delenv(name)
+    args = arguments_of(tmp_path)
+    args.environment = is_asked_for
+    command = serve_cluster._ServedCluster(args)._command(2)
+    assert ("--environment" in command) is is_asked_for
