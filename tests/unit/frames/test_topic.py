@@ -277,7 +277,7 @@ def test_polars_scans_it_lazily(orders, monkeypatch):
 
 
 def test_a_chunk_whose_last_record_alone_is_late_enough_is_read(tmp_path, small_chunks):
-    """Each record has an entry of its own in the time index, so that the bound of a chunk is that of its last record."""
+    """Each record has its own entry in the time index: the bound of a chunk is the time of its last record."""
     config = LogConfig(index_interval_bytes=1)
     write(tmp_path / "t-0", [(1000 + n, None, b"x" * 100) for n in range(200)], config=config, per_batch=1)
     with kcore.open_topic(tmp_path, "t") as topic:
