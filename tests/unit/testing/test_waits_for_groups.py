@@ -169,10 +169,14 @@ def test_a_wait_for_a_number_of_members(kafka, consumer):
         kafka.wait_for_group("shop", members=2, partitions=3, timeout=0)
     with confluent_kafka.Consumer(kafka.confluent_consumer("shop")) as second:
         second.subscribe(["orders"])
-        wait_until(lambda: consumer.poll(0) or joined(kafka, 2))
+        # Both are polled until they have their partitions: librdkafka may wait for ever in close() where the
+        # assignment has come and was not polled for.
+        wait_until(lambda: joined(kafka, 2, consumer, second) and second.assignment())
 
 
-def joined(kafka, members):
+def joined(kafka, members, *consumers):
+    for consumer in consumers:
+        consumer.poll(0)
     try:
         kafka.wait_for_group("shop", members=members, partitions=3, timeout=0)
     except WaitTimedOut:
