@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # a run of pytest without a broker loads this module too
 
 _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1000
 #: A member that is connected and sends nothing for so long counts as dead.  Clients send a heartbeat every 3 s, unless
-#: their setting heartbeat.interval.ms is another one; on a loaded machine one may come late.
-SILENCE_MS = 6500
+#: their setting heartbeat.interval.ms is another one.
+SILENCE_MS = 3500
 #: A broker is idle when it was so at this many looks, PAUSE_S apart, and did nothing in between.
 _IDLE_LOOKS = 3
 
