@@ -105,9 +105,13 @@ class SkippableTime(MovableTime):
     def move_on(self, ms: float) -> None:
         """Move the clock by ms, and wait for what this makes due.  Raises ValueError for a negative ms."""
         check_not_back(ms)
+        self._shift(ms)
+        self._call_listeners()
+
+    def _shift(self, ms: float) -> None:
+        """Move the clock alone."""
         with self._lock:
             self._skipped_ms += ms
-        self._call_listeners()
 
 
 def check_not_back(ms: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.common import time
@@ -57,8 +57,8 @@ class SkipTime(time.SkippableTime):
         if ms <= 0:
             raise ValueError(f"skip() of {ms} ms: give a time to skip, as skip(minutes=5)")
         with self._skips:
-            self._await_members(ms)
-            self.move_on(ms)
+            self._await_members_and_shift(ms)
+            self._call_listeners()
 
     @contextmanager
     def auto_skip(self) -> Iterator[None]:
@@ -97,25 +97,33 @@ class SkipTime(time.SkippableTime):
         ms = min(deadlines, default=0) - self.hi_res_clock_ms()
         if ms > 0:
             with self._skips:
-                self._await_members(ms)
-                self.move_on(ms)
+                self._await_members_and_shift(ms)
+                self._call_listeners()
 
     # -- members ------------------------------------------------------------------------------------------
 
-    def _await_members(self, ms: float) -> None:
+    def _await_members_and_shift(self, ms: float) -> None:
         """Have the sessions go on that would end within ms, of members that are alive, and let those act for whom a
-        rebalance waits.  Takes up to SILENCE_MS."""
+        rebalance waits, for up to SILENCE_MS; then move the clock.
+
+        No group can change between the two: a heartbeat of the time before would end its member's session after it.
+        """
         since_ms = self._real.hi_res_clock_ms()
         while True:
             # Whose session ends right after the move has no time left for a heartbeat.
             target_ms = self.hi_res_clock_ms() + ms + SILENCE_MS
-            awaited = [(one, sign) for one in self._watched() for sign in one.awaited_signs(target_ms, since_ms)]
-            if self._real.hi_res_clock_ms() - since_ms > SILENCE_MS:
-                for one, sign in awaited:
-                    one.give_up(sign)
-                return
-            if not awaited:
-                return
+            with ExitStack() as locks:
+                watched = self._watched()
+                for one in watched:
+                    one.lock_groups(locks)
+                awaited = [(one, sign) for one in watched for sign in one.awaited_signs(target_ms, since_ms)]
+                is_time_over = self._real.hi_res_clock_ms() - since_ms > SILENCE_MS
+                if is_time_over:
+                    for one, sign in awaited:
+                        one.give_up(sign)
+                if is_time_over or not awaited:
+                    self._shift(ms)
+                    return
             self._real.sleep(PAUSE_S * 1000)
 
     def _watched(self) -> list[_Watched]:
@@ -163,19 +171,23 @@ class _Watched:
     def _hear(self, context: RequestContext, group_id: str, member_id: str) -> None:
         self._last_heard[group_id, member_id] = _SignOfLife(time.SYSTEM_TIME.hi_res_clock_ms(), context)
 
+    def lock_groups(self, locks: ExitStack) -> None:
+        """Until locks are closed no group changes."""
+        for group in self._coordinator.manager.groups():
+            locks.enter_context(group)
+
     def awaited_signs(self, target_ms: float, since_ms: float) -> list[_AwaitedSign]:
         """Of members that may be alive, and whose sessions end before target_ms, or for whom a rebalance waits.
 
-        The sessions of those that have given a sign since since_ms (by the system's clock) are prolonged.
+        The sessions of those that have given a sign since since_ms (by the system's clock) are prolonged.  After
+        lock_groups().
         """
-        awaited: list[_AwaitedSign] = []
-        for group in self._coordinator.manager.groups():
-            with group:
-                awaited += self._awaited_of(group, target_ms, since_ms)
+        groups = self._coordinator.manager.groups()
+        awaited = (sign for group in groups for sign in self._awaited_of(group, target_ms, since_ms))
         return [sign for sign in awaited if sign not in self._given_up]
 
     def _awaited_of(self, group: GroupMetadata, target_ms: float, since_ms: float) -> Iterator[_AwaitedSign]:
-        """With the group's lock."""
+        """Of one group."""
         for member_id, member in group.members.items():
             heard = self._last_heard.get((group.group_id, member_id))
             if heard is not None and not heard.is_connected:
@@ -222,5 +234,6 @@ class _ListeningHandler:
         self.error_response = handler.error_response
 
     def handle(self, context: RequestContext, body: Any) -> None:
-        self._hear(context, body.group_id, body.member_id)
         self._handler.handle(context, body)
+        # Afterwards: the handler begins the session anew, by the clock as it was.
+        self._hear(context, body.group_id, body.member_id)

@@ -18,7 +18,8 @@ from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
 from tests.waiting import wait_until
 
 #: Longer than any test waits.  Without commits: aiokafka ends none while it has lost its coordinator.
-SESSION = {"session_timeout_ms": 240_000, "enable_auto_commit": False}
+#: Heartbeats more often than a skip needs them: on a loaded machine they are late.
+SESSION = {"session_timeout_ms": 240_000, "heartbeat_interval_ms": 1000, "enable_auto_commit": False}
 
 
 @pytest.fixture
@@ -119,6 +120,30 @@ def test_a_member_that_is_alive_outlives_a_skip_of_hours(kafka, client):
         kafka.time.skip(hours=12)
         kafka.time.skip(hours=12)
         assert (members(kafka), group.generation_id) == before
+
+
+def test_a_heartbeat_that_comes_while_the_clock_moves_does_not_end_its_members_session(kafka, monkeypatch):
+    """It begins the session anew, by the clock as it was."""
+    coordinator, time, comes = kafka.broker.group_coordinator, kafka.time, threading.Event()
+    heartbeat, shift = coordinator.heartbeat, time._shift
+
+    def noted(*arguments):
+        comes.set()
+        return heartbeat(*arguments)
+
+    def late_shift(ms):
+        comes.clear()
+        assert comes.wait(60)
+        threading.Event().wait(0.1)  # as long as it takes the coordinator to be done, if nothing keeps it
+        shift(ms)
+
+    with confluent_consumer(kafka, "alive"):
+        kafka.wait_for_group("shop", partitions=2)
+        before = members(kafka)
+        monkeypatch.setattr(coordinator, "heartbeat", noted)
+        monkeypatch.setattr(time, "_shift", late_shift)
+        kafka.time.skip(hours=12)
+        assert members(kafka) == before
 
 
 def test_a_member_that_is_connected_and_silent_is_dead(kafka):
