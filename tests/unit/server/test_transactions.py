@@ -17,7 +17,7 @@ from kcore.protocol.messages import write_txn_markers as wtm
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.testing import MockTime
 from tests.unit.server.client import Client
-from tests.unit.server.transactions import SETTINGS, TransactionalClient, committed, transactional_batch
+from tests.unit.server.transactions import SETTINGS, TransactionalClient, await_markers, committed, transactional_batch
 from tests.waiting import wait_until
 
 NONE = errors.NONE
@@ -198,7 +198,7 @@ def test_TXN_69_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fe
     time.sleep(19_999)
     assert state_of(client).transaction_state == "Ongoing"
     time.sleep(20_000)
-    assert state_of(client).transaction_state == "CompleteAbort"
+    wait_until(lambda: state_of(client).transaction_state == "CompleteAbort")
     assert txn.end(True) == errors.ProducerFenced.code
     assert txn.produce("t", 0, b"late", base_sequence=1) == errors.InvalidProducerEpoch.code
     assert committed(broker, "t") == []
@@ -208,10 +208,11 @@ def test_TXN_69_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fe
 def test_TXN_70_an_id_that_nobody_uses_is_forgotten(broker, time, client, txn):
     txn.add([T0])
     txn.end(True)
+    await_markers(broker)
     time.sleep(604_800_000 - 1)
     assert state_of(client).error_code == NONE
     time.sleep(3_600_001)
-    assert state_of(client).error_code == errors.TransactionalIdNotFound.code
+    wait_until(lambda: state_of(client).error_code == errors.TransactionalIdNotFound.code)
     assert txn.add([T0]) == {T0: errors.InvalidProducerIdMapping.code}
     assert txn.init(txn.producer).producer_epoch == 0
     log = broker.log("__transaction_state", broker.running.services.transaction_coordinator.partition_for("x"))
@@ -232,6 +233,7 @@ def test_TXN_47_TXN_48_TXN_49_offsets_of_a_transaction_count_when_it_is_committe
     assert fetch_offset(client, "g") == (NONE, -1)
     assert fetch_offset(client, "g", require_stable=True) == (errors.UnstableOffsetCommit.code, -1)
     assert txn.end(is_commit) == NONE
+    await_markers(broker)
     expected = 42 if is_commit else -1
     assert fetch_offset(client, "g", require_stable=True) == (NONE, expected)
     restart(broker)
@@ -250,6 +252,7 @@ def test_TXN_48_offsets_of_a_transaction_that_a_restart_left_open_wait_for_its_e
         txn.find()
         assert fetch_offset(again, "g", require_stable=True) == (errors.UnstableOffsetCommit.code, -1)
         assert txn.end(is_commit) == NONE
+        await_markers(broker)
         assert fetch_offset(again, "g", require_stable=True) == (NONE, 42 if is_commit else -1)
 
 
@@ -368,6 +371,7 @@ def test_TXN_74_the_producers_of_a_partition_are_described(broker, client, txn):
     (state,) = [s for s in answers[0].active_producers if s.producer_id == txn.producer.producer_id]
     assert (state.producer_epoch, state.last_sequence, state.current_txn_start_offset) == (0, 1, 1)
     txn.end(True)
+    await_markers(broker)
     answers = [topic.partitions[0] for topic in client.ask(dp.DescribeProducersRequest(topics=topics), 0).topics]
     (state,) = [s for s in answers[0].active_producers if s.producer_id == txn.producer.producer_id]
     coordinator = broker.running.services.transaction_coordinator
@@ -412,5 +416,5 @@ def test_a_transaction_whose_topic_was_deleted_ends(broker, client, txn):
     txn.produce("t", 0, b"a")
     broker.delete_topic("gone")
     assert txn.end(True) == NONE
-    assert state_of(client).transaction_state == "CompleteCommit"
     assert committed(broker, "t") == [b"a"]
+    assert state_of(client).transaction_state == "CompleteCommit"

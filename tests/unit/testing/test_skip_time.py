@@ -44,6 +44,8 @@ def confluent_consumer(kafka, client_id):
 def kafka_python_consumer(kafka, client_id):
     settings = kafka.kafka_python_consumer("shop", client_id=client_id, **SESSION)
     consumer = kafka_python.KafkaConsumer("orders", **settings)
+    # One that joins before it knows the topic joins again, and now and then sends no heartbeat ever after (3.0.12).
+    assert consumer.partitions_for_topic("orders") == {0, 1}
     with polled(lambda: consumer.poll(50)):
         yield
     consumer.close()

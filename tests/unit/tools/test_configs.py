@@ -44,6 +44,12 @@ def run(text):
     return run
 
 
+def await_everywhere(cluster, topic, settings):
+    """Each broker hears of a change, and each may be the one that is asked."""
+    for broker in cluster.brokers.values():
+        wait_until(lambda b=broker: dict(b.admin_manager.topic_config(topic)) == settings)
+
+
 def test_a_topics_setting_is_planned_then_set_described_and_unset(cluster, text):
     of = ("--topic", "orders")
     line = "retention.ms: 604800000 (default) -> 60000 (topic)"
@@ -51,22 +57,21 @@ def test_a_topics_setting_is_planned_then_set_described_and_unset(cluster, text)
     assert plan == (0, f"topic orders: 1 setting would change; --apply changes them\n  {line}\n", "")
     assert cluster.brokers[0].admin_manager.topic_config("orders") == {}
     assert text("set", *of, "retention.ms=60000", "--apply") == (0, f"topic orders: 1 setting changed\n  {line}\n", "")
-    for broker in cluster.brokers.values():
-        wait_until(lambda b=broker: dict(b.admin_manager.topic_config("orders")) == {"retention.ms": "60000"})
+    await_everywhere(cluster, "orders", {"retention.ms": "60000"})
     assert text("describe", *of)[1] == "topic orders:\n  retention.ms=60000 (topic)\n  segment.bytes=2097152 (static)\n"
     again = text("set", *of, "retention.ms=60000", "--apply")[1]
     assert again == "topic orders: 0 settings changed\n  retention.ms: is 60000 already: nothing to do\n"
     back = "retention.ms: 60000 (topic) -> 604800000 (default)"
     assert back in text("unset", *of, "retention.ms")[1]
     assert back in text("unset", *of, "retention.ms", "--apply")[1]
-    for broker in cluster.brokers.values():
-        wait_until(lambda b=broker: not b.admin_manager.topic_config("orders"))
+    await_everywhere(cluster, "orders", {})
     assert "retention.ms: is not set here: nothing to do" in text("unset", *of, "retention.ms", "--apply")[1]
 
 
-def test_unset_of_a_topic_leads_to_the_value_of_its_brokers(text, run):
+def test_unset_of_a_topic_leads_to_the_value_of_its_brokers(cluster, text, run):
     of = ("--topic", "payments")
     text("set", *of, "segment.bytes=3000000", "--apply")
+    await_everywhere(cluster, "payments", {"segment.bytes": "3000000"})
     (line,) = run("unset", *of, "segment.bytes")
     assert line == {
         "resource_type": "topic",
@@ -88,7 +93,7 @@ def test_a_brokers_settings_are_its_own_before_those_of_all_brokers(cluster, tex
     wait_until(lambda: all(broker.config[name] == 1000 for broker in cluster.brokers.values()))
     assert f"{name}: 1000 (dynamic default) -> 7 (dynamic broker)" in text("set", "--broker", "1", f"{name}=7")[1]
     text("set", "--broker", "1", f"{name}=7", "--apply")
-    assert (cluster.brokers[1].config[name], cluster.brokers[0].config[name]) == (7, 1000)
+    wait_until(lambda: (cluster.brokers[1].config[name], cluster.brokers[0].config[name]) == (7, 1000))
     assert f"  {name}=7 (dynamic broker)\n" in text("describe", "--broker", "1")[1]
     assert text("describe", "--default")[1] == f"all brokers:\n  {name}=1000 (dynamic default)\n"
     assert f"{name}: 7 (dynamic broker) -> 1000 (dynamic default)" in text("unset", "--broker", "1", name, "--apply")[1]
@@ -113,7 +118,7 @@ def test_the_defaults_are_shown_with_all_or_by_name(text, run):
 
 def test_without_a_resource_everything_that_is_set_in_the_cluster_is_described(text, run):
     text("set", "--topic", "payments", "max.message.bytes=5000", "--apply")
-    wait_until(lambda: "max.message.bytes" in {line["name"] for line in run("describe")})
+    await_everywhere(cluster, "payments", {"max.message.bytes": "5000"})
     shown = {(line["resource_type"], line["resource_name"], line["name"]): line["value"] for line in run("describe")}
     assert shown["broker", "0", "log.segment.bytes"] == shown["broker", "1", "log.segment.bytes"] == "2097152"
     assert shown["topic", "payments", "max.message.bytes"] == "5000"
@@ -125,15 +130,10 @@ def test_the_options_of_kafka_configs_sh_are_understood(cluster, text):
     of = ("--entity-type", "topics", "--entity-name", "plain")
     words = ("--add-config", "cleanup.policy=[compact,delete],max.message.bytes=9000", "--apply")
     assert text("set", *of, *words)[0] == 0
-    wait_until(
-        lambda: (
-            dict(cluster.brokers[0].admin_manager.topic_config("plain"))
-            == {"cleanup.policy": "compact,delete", "max.message.bytes": "9000"}
-        )
-    )
+    await_everywhere(cluster, "plain", {"cleanup.policy": "compact,delete", "max.message.bytes": "9000"})
     assert "cleanup.policy=compact,delete (topic)" in text("describe", *of)[1]
     assert text("unset", *of, "--delete-config", "cleanup.policy,max.message.bytes", "--apply")[0] == 0
-    wait_until(lambda: not cluster.brokers[0].admin_manager.topic_config("plain"))
+    await_everywhere(cluster, "plain", {})
     for default in (("--broker-defaults",), ("--entity-type", "brokers", "--entity-default")):
         assert text("describe", *default)[1] == "all brokers: nothing differs from the defaults\n"
 
