@@ -15,7 +15,7 @@ def cluster():
     with kcore.Cluster(
         2, offsets_topic_num_partitions=1, log_segment_bytes=2 << 20, zookeeper_session_timeout_ms=LONG_MS
     ) as cluster:
-        for topic in ("orders", "plain", "payments"):
+        for topic in ("orders", "plain", "payments", "books"):
             cluster.create_topic(topic)
         yield cluster
 
@@ -116,12 +116,12 @@ def test_the_defaults_are_shown_with_all_or_by_name(text, run):
     )
 
 
-def test_without_a_resource_everything_that_is_set_in_the_cluster_is_described(text, run):
-    text("set", "--topic", "payments", "max.message.bytes=5000", "--apply")
-    await_everywhere(cluster, "payments", {"max.message.bytes": "5000"})
+def test_without_a_resource_everything_that_is_set_in_the_cluster_is_described(cluster, text, run):
+    text("set", "--topic", "books", "max.message.bytes=5000", "--apply")
+    await_everywhere(cluster, "books", {"max.message.bytes": "5000"})
     shown = {(line["resource_type"], line["resource_name"], line["name"]): line["value"] for line in run("describe")}
     assert shown["broker", "0", "log.segment.bytes"] == shown["broker", "1", "log.segment.bytes"] == "2097152"
-    assert shown["topic", "payments", "max.message.bytes"] == "5000"
+    assert shown["topic", "books", "max.message.bytes"] == "5000"
     # What a topic has of its brokers is there with these.
     assert not any(kind == "topic" and name == "plain" for kind, name, _ in shown)
 
