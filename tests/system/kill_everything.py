@@ -266,7 +266,10 @@ class _Clients:
             self.check()
             return tail.positions == ends
 
-        await_true(has_ended, lambda: f"{tail.name} reads up to {tail.positions}, the logs end at {ends}")
+        def report() -> str:
+            return f"{tail.name} reads up to {tail.positions}, the logs end at {ends}; it stands at: {tail.where()}"
+
+        await_true(has_ended, report)
 
     def _log_ends(self) -> list[int]:
         """Once nobody writes any more."""

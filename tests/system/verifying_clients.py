@@ -7,8 +7,10 @@ before goes into the history as a fault.
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Sequence
 
 import confluent_kafka
@@ -53,6 +55,11 @@ class _ClientThread:
         self._stopped.set()
         self._thread.join(_STOP_S)
         return not self._thread.is_alive()
+
+    def where(self) -> str:
+        """The line of this project that the thread is in, for reports."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return traceback.format_stack(frame)[-1].strip() if frame else "its thread has ended"
 
     def _run(self) -> None:
         try:
