@@ -210,7 +210,7 @@ class _Clients:
         self.fresh = FreshReader(servers, "fresh", *arguments, random.Random(rng.random()))
         self.watermarks = WatermarkReader(servers, "watermarks", *arguments)
         self.group = GroupReader(servers, "group", *arguments, random.Random(rng.random()))
-        self.hanging_members = 0
+        self.hanging_members = self.hanging_tails = 0
         self.all = [*self.producers, *self.tails, self.fresh, self.watermarks, self.group]
 
     def start(self) -> None:
@@ -247,9 +247,7 @@ class _Clients:
         if any(waiting.values()):
             raise BrokenCluster(f"records without an answer: {waiting}")
         ends = self._log_ends()
-        for tail in self.tails:
-            self._await_end(tail, ends)
-        hanging = stop_all([self.fresh, self.watermarks, *self.tails])
+        hanging = stop_all([self.fresh, self.watermarks, *(self._at_end(tail, ends) for tail in self.tails)])
         if not self.group.stop():
             # Seen with librdkafka 2.16: after some changes of the coordinator it asks no broker for anything any more.
             self.hanging_members += 1
@@ -261,15 +259,24 @@ class _Clients:
             raise BrokenCluster(f"clients that do not stop: {hanging}")
         self.check()
 
-    def _await_end(self, tail: TailReader, ends: list[int]) -> None:
+    def _at_end(self, tail: TailReader, ends: list[int]) -> TailReader:
+        """The tail, or if it hangs in its client one that goes on for it, which has read everything."""
+
         def has_ended() -> bool:
             self.check()
-            return tail.positions == ends
+            return tail.hangs or tail.positions == ends
 
         def report() -> str:
             return f"{tail.name} reads up to {tail.positions}, the logs end at {ends}; it stands at: {tail.where()}"
 
         await_true(has_ended, report)
+        if tail.hangs:
+            self.hanging_tails += 1
+            tail = tail.successor()
+            tail.start()
+            await_true(lambda: tail.positions == ends, report)
+            self.check()
+        return tail
 
     def _log_ends(self) -> list[int]:
         """Once nobody writes any more."""
@@ -298,6 +305,7 @@ class _Clients:
             "members of the group": self.group.members,
             "commits": self.group.commits,
             "members that hang": self.hanging_members,
+            "tails that hang": self.hanging_tails,
         }
 
 

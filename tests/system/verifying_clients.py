@@ -6,6 +6,7 @@ before goes into the history as a fault.
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import threading
@@ -26,6 +27,8 @@ _PAUSE_S, _BURST = 0.02, 10
 _FRESH_READ_S = 180
 _GROUP = "kill-everything"
 _STOP_S = 120
+#: A call of librdkafka that is to take 0.2 s and takes so long never returns.
+_HANG_S = 30
 
 
 def _client(servers: str, **settings: object) -> dict[str, object]:
@@ -124,13 +127,32 @@ class _Reader(_ClientThread):
 class TailReader(_Reader):
     """One consumer that reads every partition from its start, as long as it runs."""
 
-    def __init__(self, servers: str, name: str, topic: str, histories: Sequence[PartitionHistory]) -> None:
+    def __init__(
+        self,
+        servers: str,
+        name: str,
+        topic: str,
+        histories: Sequence[PartitionHistory],
+        positions: Sequence[int] | None = None,
+    ) -> None:
         super().__init__(servers, name, topic, histories)
-        self.positions = [0] * len(histories)
+        self.positions = list(positions or [0] * len(histories))
         self._assigned_consumer = self._assigned(self.positions)
+        self._called_at = math.inf
+
+    @property
+    def hangs(self) -> bool:
+        return time.monotonic() - self._called_at > _HANG_S
+
+    def successor(self) -> TailReader:
+        """One that goes on where this one hangs."""
+        return TailReader(self._servers, f"{self.name}'", self._topic, self._histories, self.positions)
 
     def step(self) -> None:
-        for message in self._assigned_consumer.consume(500, 0.2):
+        self._called_at = time.monotonic()
+        messages = self._assigned_consumer.consume(500, 0.2)
+        self._called_at = math.inf
+        for message in messages:
             if (error := message.error()) is not None:
                 if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
                     self._histories[message.partition()].fault(f"{self.name} lost its place: {error}")
