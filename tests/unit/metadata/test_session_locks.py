@@ -119,6 +119,31 @@ def test_sessions_of_living_stores_in_one_process_last(opened):
     assert stores[0].children("/") == ["0", "1", "2"]
 
 
+@pytest.mark.parametrize("step_ms", [86_400_000, -86_400_000])
+def test_a_wall_clock_that_steps_by_a_day_ends_no_session(path, step_ms):
+    clock = MockTime()
+    with contextlib.ExitStack() as stack:
+        owner, observer = (
+            stack.enter_context(
+                contextlib.closing(
+                    EmbeddedStore(path, durable=False, session_timeout_ms=TIMEOUT_MS, poll_interval_ms=None, time=clock)
+                )
+            )
+            for _ in range(2)
+        )
+        owner.create("/e", ephemeral=True)
+        observer.poll()
+        for _ in range(3):
+            clock._now_ms += step_ms
+            observer.poll()
+        assert observer.get("/e") is not None
+        assert owner.is_session_certain
+        for _ in range(3):
+            clock.sleep(TIMEOUT_MS)
+            observer.poll()
+        assert observer.get("/e") is None
+
+
 def test_a_forked_child_does_not_keep_the_session_of_its_killed_parent(path, opened):
     """As the workers of a multiprocessing pool, which may live on."""
     # The child says that it is ready: only it knows when it has let the lock go.
