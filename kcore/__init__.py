@@ -1,5 +1,8 @@
 """kcore: the Apache Kafka log, native in Python.
 
+Public are the names of this package, and the modules kcore.errors, kcore.inspect (log files as they are), kcore.spark
+(DataFrames) and kcore.testing (clocks that a test moves, and the pytest fixtures).  Other modules are for kcore itself.
+
 The public names load on first use, so that `import kcore` costs next to nothing.
 """
 

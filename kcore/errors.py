@@ -942,7 +942,7 @@ class CorruptFile(LogError):
 
 
 class CorruptIndex(CorruptFile):
-    """An index that breaks its own rules (IDX-12); it is rebuilt, never trusted."""
+    """An index that breaks its own rules; it is rebuilt, never trusted."""
 
 
 class IndexFull(LogError):
@@ -950,19 +950,19 @@ class IndexFull(LogError):
 
 
 class InvalidOffset(LogError):
-    """An offset that is not above the one before it (IDX-06, LOG-23)."""
+    """An offset that is not above the one before it."""
 
 
 class LogSegmentOffsetOverflow(LogError):
-    """An offset whose distance from the segment's base offset does not fit in 31 bits (SEG-04)."""
+    """An offset whose distance from the segment's base offset does not fit in 31 bits."""
 
 
 class OffsetsOutOfOrder(LogError):
-    """Offsets do not ascend inside one follower append (LOG-08)."""
+    """Offsets do not ascend inside one follower append."""
 
 
 class UnexpectedAppendOffset(LogError):
-    """A follower append that starts below the log end offset (LOG-08)."""
+    """A follower append that starts below the log end offset."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
         super().__init__(message)

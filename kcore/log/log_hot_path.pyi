@@ -145,11 +145,11 @@ class LogHotPath:
     def append_as_follower(
         self, records: bytes | bytearray | memoryview | MemoryRecords, leader_epoch: int = ...
     ) -> LogAppendInfo:
-        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+        """Write batches as a leader sent them, offsets kept; gaps are legal.
 
         From the first batch of a later leader epoch than leader_epoch (-1: any) on they are left out.
 
-        A batch cut off at the end is left out.  Without a whole one nothing is written: offsets -1 (LOG-04).
+        A batch cut off at the end is left out.  Without a whole one nothing is written: offsets -1.
         """
 
     def read(
@@ -159,4 +159,4 @@ class LogHotPath:
         isolation: FetchIsolation = ...,
         min_one_message: bool = ...,
     ) -> FetchDataInfo:
-        """A slice of the segment that holds start_offset, of at most max_length bytes (LOG-24..28)."""
+        """A slice of the segment that holds start_offset, of at most max_length bytes."""

@@ -349,7 +349,7 @@ cdef class LogHotPath:
         return self._high_watermark_metadata
 
     def maybe_increment_high_watermark(self, new):
-        """Raise the high watermark (HW-03); the old LogOffsetMetadata, or None if it does not change.
+        """Raise the high watermark; the old LogOffsetMetadata, or None if it does not change.
 
         Raises ValueError beyond the log end offset."""
         cdef log_offset_metadata candidate = native_metadata(new)
@@ -400,12 +400,12 @@ cdef class LogHotPath:
     def append_as_leader(self, records, leader_epoch=None, origin=CLIENT):
         """Check a producer's batches, give them the next offsets, write them.
 
-        records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2 (VAL-02..06).  A
-        writable buffer has offsets and epoch assigned in place unless the batch is rebuilt; a read-only one is
+        records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2.  A writable
+        buffer has offsets and epoch assigned in place unless the batch is rebuilt; a read-only one is
         copied first.  leader_epoch None: the log's latest, 0 if there is none; not in a running broker, whose
         partition alone knows its epoch, moves the high watermark and completes delayed fetches (LogIsServed: use
         Broker.produce).  Returns a LogAppendInfo with the offsets of the batches; for a repeated batch of an idempotent
-        producer, the offsets of its first append.  A partial batch at the end is left out (LOG-05): valid_bytes.
+        producer, the offsets of its first append.  A partial batch at the end is left out: valid_bytes.
 
         Raises, with nothing written: NoRecordBatch (an InvalidRecord) without a whole batch, CorruptMessage,
         InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge,
@@ -461,14 +461,14 @@ cdef class LogHotPath:
             PyBuffer_Release(&view)
 
     def append_as_follower(self, records, int32_t leader_epoch=-1):
-        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+        """Write batches as a leader sent them, offsets kept; gaps are legal.
 
         leader_epoch: of that leader, as far as this replica knows; -1: any.  From the first batch of a later epoch on
         the batches are left out: a broker that no longer leads may send what it has copied from its successor
         (KAFKA-18723).  If that is the first one, InvalidRecord.
 
         A fetch may end inside a batch: those bytes are left out.  Without a whole batch nothing is written, and the
-        offsets of the result are -1 (LOG-04), as in Kafka; append_as_leader refuses such bytes.  Bytes that cannot
+        offsets of the result are -1, as in Kafka; append_as_leader refuses such bytes.  Bytes that cannot
         begin a batch raise CorruptMessage if there are enough of them to read a size (12) or a magic (17).
 
         Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog; LogIsServed
@@ -838,7 +838,7 @@ cdef class LogHotPath:
     # -- read -----------------------------------------------------------------------------------------------------
 
     def read(self, start_offset, max_length, isolation=LOG_END, min_one_message=True):
-        """A slice of the segment that holds start_offset, of at most max_length bytes (LOG-24..28).
+        """A slice of the segment that holds start_offset, of at most max_length bytes.
 
         It may start with records of the same batch below start_offset, and never reaches the isolation's limit.
         With min_one_message the first batch comes whole, however large.  Takes no lock, reads no record.

@@ -115,7 +115,7 @@ class UnifiedLog(LogHotPath):
     Thread-safe.  A change holds `lock` (re-entrant; code below it takes no other log's lock).  A read takes no lock and
     sees the log end offset at its start.  Built by log_loader.load_log or open_log; ends with close() or delete().
     A failed system call takes the log offline: from then on every call raises KafkaStorageError, and the state in
-    memory describes the last complete operation (LOG-29).  A full disk does so only if a truncation, flush, deletion or
+    memory describes the last complete operation.  A full disk does so only if a truncation, flush, deletion or
     swap may be half done; a failed append or roll may be tried again.
 
     sole_replica: the log has no other replica, so the high watermark follows the log end offset.
@@ -203,7 +203,7 @@ class UnifiedLog(LogHotPath):
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset that a read_committed consumer may not read (HW-06)."""
+        """First offset that a read_committed consumer may not read."""
         unstable, high_watermark = self._first_unstable_offset_metadata, self.high_watermark
         return high_watermark if unstable is None else min(unstable.message_offset, high_watermark)
 
@@ -225,7 +225,7 @@ class UnifiedLog(LogHotPath):
         return self.leader_epoch_cache.latest_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch <= epoch; (-1, -1) if there is no such entry (EPOCH-05)."""
+        """(epoch, end offset) of the largest epoch <= epoch; (-1, -1) if there is no such entry."""
         return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
 
     def maybe_assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
@@ -272,7 +272,7 @@ class UnifiedLog(LogHotPath):
             self.topic_id = topic_id
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set it to the offset, limited to [log start offset, log end offset] (HW-02).  Returns the new value."""
+        """Set it to the offset, limited to [log start offset, log end offset].  Returns the new value."""
         wanted = offset if isinstance(offset, LogOffsetMetadata) else LogOffsetMetadata(offset)
         with self.lock:
             if wanted.message_offset < self.log_start_offset:
@@ -402,7 +402,7 @@ class UnifiedLog(LogHotPath):
     # -- roll -----------------------------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
-        """Start a new active segment at the log end, or at expected_next_offset if that is higher (LOG-21..23).
+        """Start a new active segment at the log end, or at expected_next_offset if that is higher.
 
         Raises InvalidOffset, KafkaStorageError.
         """
@@ -620,7 +620,7 @@ class UnifiedLog(LogHotPath):
     # -- truncation, retention, deletion ------------------------------------------------------------------------------
 
     def truncate_to(self, target_offset: int) -> bool:
-        """Remove everything at or beyond target_offset (TRUNC-01..06).  Returns whether there was anything.
+        """Remove everything at or beyond target_offset.  Returns whether there was anything.
 
         A batch that spans the target is removed whole; the log end offset is still the target.  If all remaining
         batches are below the log start offset, the log becomes an empty segment that starts and ends at the target.
@@ -742,7 +742,7 @@ class UnifiedLog(LogHotPath):
         sync_path(self.directory)
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).
+        """Remove everything; the log is empty and starts and ends at new_offset.
 
         Raises ValueError for a negative offset, LogIsServed while a partition leads the log, KafkaStorageError.
         """
@@ -1016,7 +1016,7 @@ class UnifiedLog(LogHotPath):
             )
 
     def storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
-        """Take the log offline (LOG-29), unless the disk is only full.  Returns the exception to raise.
+        """Take the log offline, unless the disk is only full.  Returns the exception to raise.
 
         is_fatal: the operation may be half done, so a full disk takes the log offline as well.
         """

@@ -26,9 +26,9 @@ class MemoryRecords:
     """A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
     buffer: any bytes-like; a bytearray (or other writable buffer) can later have offsets assigned in
-    place, a read-only one cannot.  Bytes of a partial batch at the end are left out of valid_bytes
-    (LOG-05).  source names the origin in messages.  base_position is added to positions (a file slice).
-    Raises CorruptMessage, InvalidRecord (VAL-10).
+    place, a read-only one cannot.  Bytes of a partial batch at the end are left out of
+    valid_bytes.  source names the origin in messages.  base_position is added to positions (a file slice).
+    Raises CorruptMessage, InvalidRecord.
     """
 
     def __init__(

@@ -114,10 +114,10 @@ cdef class MemoryRecords:
     """MemoryRecords(buffer, *, check_crc=True, source="", base_position=0)\n--\n
     A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
-    buffer: any contiguous bytes-like.  A partial batch at the end is left out of valid_bytes (LOG-05).
+    buffer: any contiguous bytes-like.  A partial batch at the end is left out of valid_bytes.
     source names the origin in messages; base_position is added to positions (a slice of a file).
     Raises CorruptMessage (position and both values), and InvalidRecord for a batch whose CRC is right but whose
-    offsets or count are impossible (VAL-10).
+    offsets or count are impossible.
     The GIL is released for buffers from 256 KiB on.  Not to be shared while offsets are assigned.
     """
 

@@ -54,13 +54,14 @@ leader_epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transac
 delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=False)\n--\n
     Collects records and builds one batch.  Not thread-safe.
 
-    magic: 2, or 0 or 1 for a message a record, all in one wrapper if compressed (MRB-01).
+    magic: 2, or 0 or 1 for a message a record, all in one wrapper if compressed.
     compression: "none", "gzip", "snappy", "lz4" or, in magic 2, "zstd"; level: the codec's own scale, None = its
     default.  Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
     log_append_time: ms, with timestamp type LogAppendTime; plain messages of magic 1 get it as their own timestamp.
-    With delete_horizon_ms that is the base timestamp, else the first record's timestamp is (MRB-08).
-    initial_size: bytes reserved at once, see estimate_size_in_bytes; the buffer grows as needed (MRB-02).
+    With delete_horizon_ms that is the base timestamp, else the first record's timestamp is.
+    initial_size: bytes reserved at once, see estimate_size_in_bytes; the buffer grows as needed.
     any_timestamp: a copy of old messages takes over timestamps below -1 too.
+    Raises ValueError for arguments that contradict each other or no batch can have.
     Source: MemoryRecordsBuilder.
     """
 
@@ -149,10 +150,11 @@ delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=Fals
         free(self.data)
 
     def append(self, value, key=None, *, int64_t timestamp=-1, headers=(), offset=None):
-        """Add a record; its offset.  timestamp: ms since the epoch, -1 for none.  Raises ValueError for an offset
-        not above the last one (MRB-03), a timestamp below -1 (MRB-04), headers before magic 2 (MRB-05), a control
-        batch's key that is not one (MRB-06), and a batch that cannot hold more (MRB-07, MRB-12); nothing was added
-        then."""
+        """Add a record; its offset.  timestamp: ms since the epoch, -1 for none.
+
+        Raises ValueError for an offset not above the last one, a timestamp below -1, headers before magic 2, a control
+        batch's key that is not one, and a batch that cannot hold more; nothing was added then.
+        """
         # The references keep the pointers alive until the record is written.  Headers may come from a generator, so
         # whatever may run the caller's code runs before the builder's own state is read.
         key_bytes = None if key is None else _as_bytes(key, "key")
@@ -265,7 +267,7 @@ delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=Fals
 
     def build(self):
         """The batch, as a bytearray of the caller's own; empty when nothing was appended.  The builder is done
-        then (MRB-12): ValueError at the second call."""
+        then: ValueError at the second call."""
         if self.built:
             raise ValueError("the batch was built already")
         self.built = True
@@ -307,7 +309,7 @@ delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=Fals
 
     @property
     def info(self):
-        """(max timestamp, offset that goes with it) of the records so far, as an index entry names them (MRB-10)."""
+        """(max timestamp, offset that goes with it) of the records so far, as an index entry names them."""
         cdef bint last = self.magic == 2 or self.codec != 0
         if self.log_append_time >= 0:
             return self.log_append_time, self.row.last_offset if last else self.row.base_offset
@@ -326,7 +328,7 @@ delete_horizon_ms=None, log_append_time=None, initial_size=0, any_timestamp=Fals
 
 def estimate_size_in_bytes(records, *, int magic=2, compression="none", int64_t base_offset=0):
     """How many bytes a batch of these Records will take: exact if uncompressed, else half of that, but at least 1 KiB
-    and at most 64 KiB (MRB-02).  Source: AbstractRecords.estimateSizeInBytes."""
+    and at most 64 KiB.  Source: AbstractRecords.estimateSizeInBytes."""
     cdef int64_t size = KC_BATCH_HEADER_SIZE if magic == 2 else 0
     cdef int64_t body, headers_size, key_size, value_size
     cdef int64_t base_timestamp = -1

@@ -3,10 +3,15 @@
 import ast
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import kcore
+import kcore.inspect
+import kcore.testing
+from kcore.testing import kafka_fixture
+from tests.test_acceptance_list import mentioned_ids
 
 #: Native classes: nothing but their docstrings says what arguments they take.
 NATIVE = [
@@ -54,3 +59,33 @@ def test_the_defaults_in_the_signature_are_those_that_the_builder_uses():
 def test_the_docstring_of_a_native_class_is_without_its_signature():
     assert inspect.getdoc(kcore.RecordBatchBuilder).startswith("Collects records and builds one batch.")
     assert inspect.getdoc(kcore.MemoryRecords).startswith("A buffer of batches")
+
+
+def documented(thing, name):
+    """(name, docstring) of what help() shows of a module, a class or a function."""
+    yield name, inspect.getdoc(thing) or ""
+    if isinstance(thing, ModuleType):
+        members = getattr(thing, "__all__", None) or [key for key in vars(thing) if not key.startswith("_")]
+    elif inspect.isclass(thing):
+        members = [key for key in dir(thing) if not key.startswith("_") or key == "__init__"]
+    else:
+        return
+    for key in members:
+        member = inspect.getattr_static(thing, key) if inspect.isclass(thing) else getattr(thing, key)
+        if not isinstance(member, ModuleType):
+            yield from documented(member, f"{name}.{key}")
+
+
+@pytest.mark.parametrize(
+    "module", [kcore, kcore.errors, kcore.inspect, kcore.testing, kafka_fixture], ids=lambda module: module.__name__
+)
+def test_what_help_shows_of_public_names_cites_no_id_of_a_behaviour(module):
+    docstrings = list(documented(module, module.__name__))
+    assert len(docstrings) > 10
+    assert {name: ids for name, text in docstrings if (ids := mentioned_ids(text))} == {}
+
+
+def test_help_says_which_modules_are_public():
+    text = inspect.getdoc(kcore)
+    for name in ("kcore.errors", "kcore.inspect", "kcore.spark", "kcore.testing"):
+        assert name in text
