@@ -20,6 +20,7 @@ from kcore.client.admin_client import (
 )
 from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
+from kcore.client.monitor import store_lock_at
 from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
@@ -249,6 +250,13 @@ def topics_of(words: Sequence[str]) -> list[str]:
 def is_in_sync(partition: PartitionDescription) -> bool:
     """Whether the partition has a leader, and all of its replicas are in the ISR and available."""
     return partition.leader >= 0 and len(partition.isr) == len(partition.replicas) and not partition.offline
+
+
+def store_lock_of(cluster: ClusterDescription, silent: Collection[int]) -> str | None:
+    """Who has locked the store of these brokers, as the first one of this machine says that is not silent; None if
+    nobody has, or it is not known."""
+    nodes = [node for node in cluster.brokers.values() if node.broker_id not in silent]
+    return next(filter(None, (store_lock_at(node.host, node.port) for node in nodes)), None)
 
 
 def error_text(error: ApiError | None) -> str | None:

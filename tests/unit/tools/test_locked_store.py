@@ -81,6 +81,15 @@ def test_the_cluster_is_described_with_the_process_that_has_locked_the_store(loc
     assert by in json.loads(capsys.readouterr().out.splitlines()[0])["store_lock"]
 
 
+def test_a_topic_is_described_with_the_process_that_has_locked_the_store(locked, capsys):
+    bootstrap, _, by = locked
+    assert main(["topics", "describe", "orders", *bootstrap]) == 1
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("the metadata store ") and by in last and "at the latest" in last
+    assert main(["topics", "describe", "orders", "--json", *bootstrap]) == 1
+    assert by in json.loads(capsys.readouterr().out)["store_lock"]
+
+
 def test_groups_without_a_coordinator_are_not_waited_for_while_the_store_is_locked(locked, capsys):
     bootstrap, _, by = locked
     for words in ("groups describe g", "groups delete g"):
