@@ -220,8 +220,14 @@ def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicP
 def existing_partition(topic: str, existing: Collection[int], number: int) -> int:
     """The number.  Raises UsageError."""
     if number not in existing:
-        raise UsageError(f"{topic} has no partition {number}, it has {_range(existing)}")
+        raise UsageError(no_partition_text(topic, existing, number))
     return number
+
+
+def no_partition_text(topic: str, existing: Collection[int], number: int) -> str:
+    """ "orders has no partition 7: it has 2 partitions, 0 to 1"."""
+    numbers = f", {_range(existing)}" if existing else ""
+    return f"{topic} has no partition {number}: it has {counted(len(existing), 'partition')}{numbers}"
 
 
 def partitions_word(text: str) -> str:
@@ -278,4 +284,5 @@ def members_text(group: GroupDescription) -> str:
 
 
 def _range(numbers: Collection[int]) -> str:
-    return "none" if not numbers else "0" if len(numbers) == 1 else f"0 to {max(numbers)}"
+    """Of one number at least."""
+    return "0" if len(numbers) == 1 else f"0 to {max(numbers)}"
