@@ -35,6 +35,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
     for_code,
 )
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
@@ -66,6 +67,22 @@ _DOUBT_S = 0.75
 _SILENCE_MS = 1500
 #: The same for one whose process is stopped: a debugger may stop it only for a moment.
 _STOPPED_SILENCE_MS = 300
+#: Requests that change a cluster, unless they are validate_only.
+_CHANGES = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.DELETE_GROUPS,
+}
+_MAY_FOLLOW = "the broker may still make the change: look before you give the command again"
 
 
 class Node(NamedTuple):
@@ -159,6 +176,8 @@ class AdminClient:
     on_silence(address, silence) is called once, on any thread.  If its process is one of this machine and stands still,
     the request ends at once.
 
+    The error of a change that was sent and not answered has a note: a broker may still make it.
+
     ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     """
 
@@ -180,6 +199,7 @@ class AdminClient:
         # A broker that waits for the controller answers so early that the answer is here in time.
         self._broker_timeout_ms = timeout_ms - min(1000, timeout_ms // 4)
         self._deadline_ms: float | None = None
+        self._is_change_unanswered = False
         self._senders: dict[Address, BlockingSender] = {}
         #: Of the cluster's last description.
         self._brokers: list[Address] = []
@@ -601,18 +621,23 @@ class AdminClient:
         doubt = threading.Timer(_DOUBT_S, self._doubt, (address, sender))
         doubt.daemon = True
         doubt.start()
+        is_sent = False
         try:
             sender.request_timeout_ms = self._left_ms(deadline_ms)
             highest = min(request.max_version, max_version)
             version = newest_version(sender, request.api_key, request.min_version, highest)
             sender.request_timeout_ms = self._left_ms(deadline_ms)
+            is_sent = True
             response = sender.send(request, version)
         except TimeoutError as error:
+            self._is_change_unanswered |= is_sent and _is_change(request)
             process = process_of_address(*address)
             why = None if process is None else process.silence_reason()
             reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, f"{reason}{f': {why}' if why else ''}") from error
         except OSError as error:
+            is_refused = isinstance(error, ConnectionRefusedError)
+            self._is_change_unanswered |= is_sent and _is_change(request) and not is_refused
             silence = self._silent.get(address)
             if silence is not None and isinstance(error, ConnectionAbortedError):
                 if self._senders.get(address) is sender:
@@ -663,8 +688,14 @@ class AdminClient:
         outer_ms, now_ms = self._deadline_ms, self._time.hi_res_clock_ms()
         left_ms = self._timeout_ms if outer_ms is None else outer_ms - now_ms
         self._deadline_ms = now_ms + left_ms / share
+        if outer_ms is None:
+            self._is_change_unanswered = False
         try:
             yield self._deadline_ms
+        except (OSError, KafkaError) as error:
+            if outer_ms is None and self._is_change_unanswered:
+                error.add_note(_MAY_FOLLOW)
+            raise
         finally:
             self._deadline_ms = outer_ms
 
@@ -681,6 +712,10 @@ def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]
     as the others."""
     start = number % len(brokers)
     return (*brokers[start:], *brokers[:start])
+
+
+def _is_change(request: Message) -> bool:
+    return request.api_key in _CHANGES and not getattr(request, "validate_only", False)
 
 
 def _describe_request(resource_type: int, names: Iterable[str]) -> dc.DescribeConfigsRequest:

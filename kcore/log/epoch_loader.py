@@ -9,11 +9,13 @@ import logging
 import os
 from collections.abc import Iterable
 
+from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_segments import LogSegments
 from kcore.log.overflowed_segment import batch_at
 from kcore.record.record_batch import RecordBatch
@@ -112,7 +114,15 @@ class EpochLoader:
             and epochs_from_file is not None
             and kept.entries == tuple(epochs_from_file[:count])
         )
-        epochs.replace(kept.entries, write=not only_cut)
+        try:
+            epochs.replace(kept.entries, write=not only_cut)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRORS:
+                raise
+            # A full disk keeps no log from being served: the next change or flush writes the file, and until then the
+            # batches above the recovery point have the epochs.
+            logger.error("%s: the leader epochs could not be written: %s", self._directory, plain_error(error))
+            epochs.replace(kept.entries, write=False)
         return epochs
 
     def _first_offset(self, start: int, end: int) -> int | None:

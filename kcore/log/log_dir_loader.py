@@ -11,7 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, wait
-from typing import Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from kcore.common import topic_names
 from kcore.common.executors import ExecutorFactory
@@ -23,6 +24,7 @@ from kcore.log import clean_shutdown
 from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import CheckpointedOffsets, LogDir
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
     STRAY_DIR_SUFFIX,
@@ -61,6 +63,13 @@ class LoadLog(Protocol):
     ) -> UnifiedLog: ...
 
 
+class AwaitingRoom(NamedTuple):
+    """A log that can be loaded once its disk has room.  load: load_log() of it, but for the config."""
+
+    log_dir: LogDir
+    load: Callable[[LogConfig], UnifiedLog]
+
+
 class LogDirLoader:
     """Loads the logs of one data directory; which of them are served is decided by the caller of load().
 
@@ -80,6 +89,8 @@ class LogDirLoader:
         self.logs: list[tuple[PartitionDirectoryName, UnifiedLog]] = []
         #: Partitions whose directory is there but could not be loaded, and why.
         self.not_loaded: dict[TopicPartition, str] = {}
+        #: Those of them that a full disk kept from being loaded.
+        self.awaiting_room: dict[TopicPartition, AwaitingRoom] = {}
         #: Directories of partitions that were deleted before the stop.
         self.deleted: list[str] = []
         #: Partition -> its checkpointed high watermark above 0, of those that have no directory here.
@@ -185,21 +196,24 @@ class LogDirLoader:
         segment_threads: Executor | None,
     ) -> None:
         tp = parsed.topic_partition
+        load = partial(
+            self._load_log,
+            path,
+            tp,
+            log_dir=self.log_dir,
+            recovery_point=self._checkpointed.recovery_points.get(tp, 0),
+            log_start_offset=self._checkpointed.log_starts.get(tp, 0),
+            high_watermark=self._checkpointed.high_watermarks.get(tp, 0),
+            had_clean_shutdown=self.log_dir.had_clean_shutdown,
+            may_have_lost_unflushed=self.log_dir.machine_has_failed,
+        )
         try:
-            log = self._load_log(
-                path,
-                tp,
-                configs[tp.topic],
-                log_dir=self.log_dir,
-                recovery_point=self._checkpointed.recovery_points.get(tp, 0),
-                log_start_offset=self._checkpointed.log_starts.get(tp, 0),
-                high_watermark=self._checkpointed.high_watermarks.get(tp, 0),
-                had_clean_shutdown=self.log_dir.had_clean_shutdown,
-                segment_threads=segment_threads,
-                may_have_lost_unflushed=self.log_dir.machine_has_failed,
-            )
+            log = load(configs[tp.topic], segment_threads=segment_threads)
         except OSError as error:
-            if error.errno not in _ERRORS_OF_ONE_FILE:
+            if error.errno in DISK_FULL_ERRORS:
+                if not parsed.mark:
+                    self.awaiting_room[tp] = AwaitingRoom(self.log_dir, load)
+            elif error.errno not in _ERRORS_OF_ONE_FILE:
                 raise
             self.note_not_loaded(parsed, path, error)
         except Exception as error:  # whatever is in one directory, the others are served

@@ -26,13 +26,14 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log.boot_id import write_boot_id
+from kcore.log.disk_room import has_room
 from kcore.log.gone_logs import GoneLogs
 from kcore.log.log_cleaner import LogCleaner
 from kcore.log.log_closing import close_logs, discard_logs
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
-from kcore.log.log_dir_loader import LoadLog, LogDirLoader
+from kcore.log.log_dir_loader import AwaitingRoom, LoadLog, LogDirLoader
 from kcore.log.log_file_names import (
     FUTURE_DIR_SUFFIX,
     marked_directory,
@@ -97,6 +98,7 @@ class LogManager:
         self.placement = LogPlacement(self._dirs, self._logs)
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._not_loaded: dict[TopicPartition, str] = {}
+        self._awaiting_room: dict[TopicPartition, AwaitingRoom] = {}
         #: None unless compaction is enabled.
         self.cleaner: LogCleaner | None = None
         if self._config.cleaner is not None and self._config.cleaner.enable:
@@ -163,6 +165,7 @@ class LogManager:
                 except Exception as error:  # whatever is wrong with one log, the others are served
                     loader.note_not_loaded(parsed, log.directory, error)
             self._not_loaded.update(loader.not_loaded)
+            self._awaiting_room.update(loader.awaiting_room)
         with self._lock:
             self._gone.find(loaders, lambda tp: self.get_log(tp) is not None or tp in self._not_loaded)
 
@@ -353,7 +356,9 @@ class LogManager:
         self, tp: TopicPartition, config: LogConfig, candidates: Iterable[LogDir], is_future: bool
     ) -> UnifiedLog:
         if not is_future and tp in self._not_loaded:
-            raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._not_loaded[tp]}")
+            log = self._load_again(tp, config)
+            self._logs.put(log, is_future=False)
+            return log
         name = marked_directory(tp, FUTURE_DIR_SUFFIX, self._random) if is_future else partition_directory(tp)
         failure: OSError | None = None
         for log_dir in candidates:
@@ -380,6 +385,22 @@ class LogManager:
             logger.debug("created the log of %s in %s", tp, path)
             return log
         raise KafkaStorageError(f"{tp}: making its log failed: {failure}") from failure
+
+    def _load_again(self, tp: TopicPartition, config: LogConfig) -> UnifiedLog:
+        """The log of a directory that could not be loaded because its disk was full.  Raises KafkaStorageError."""
+        waiting = self._awaiting_room.get(tp)
+        # A load may scan all that was not flushed before it needs a block.
+        if waiting is not None and waiting.log_dir.failure is None and has_room(waiting.log_dir.path):
+            try:
+                log = waiting.load(config)
+            except OSError as error:
+                if error.errno not in DISK_FULL_ERRORS:
+                    waiting.log_dir.fail(error)
+            else:
+                del self._awaiting_room[tp], self._not_loaded[tp]
+                logger.info("%s: its disk has room again, its log is loaded", tp)
+                return log
+        raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._not_loaded[tp]}")
 
     def async_delete(self, topic_partition: TopicPartition, *, is_future: bool = False, is_stray: bool = False) -> None:
         """Take a log out of service now and off the disk after file.delete.delay.ms.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import click
 
-from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
+from kcore.client.admin_client import ClusterDescription, PartitionDescription
 from kcore.client.broker_process import process_of_member
-from kcore.client.monitor import store_lock_at
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.cluster_command import admin_client, cluster_options, ids_text, is_in_sync, leader_text
+from kcore.tools.cluster_command import (
+    admin_client,
+    cluster_options,
+    ids_text,
+    is_in_sync,
+    leader_text,
+    store_lock_of,
+)
 from kcore.tools.cluster_names import topic_names
 from kcore.tools.command_line import DAMAGE, OK, Arguments, UsageError, broker_id, protocol_string
 from kcore.tools.commands import command
@@ -64,7 +70,7 @@ def run(args: Arguments) -> int:
         and (not args.topics or tp.topic in args.topics)
         and (args.broker is None or args.broker in partition.replicas)
     ]
-    lock = _store_lock([node for node in cluster.brokers.values() if node.broker_id not in silences])
+    lock = store_lock_of(cluster, silences)
     summary = _summary(cluster, partitions) | {"store_lock": lock}
     broker_events = [_broker(number, cluster, partitions, silent) for number in brokers]
     if args.json:
@@ -78,11 +84,6 @@ def run(args: Arguments) -> int:
         for line in _problem_lines(problems, cluster, args.internal):
             print(line)
     return DAMAGE if problems or silent or lock is not None else OK
-
-
-def _store_lock(nodes: Iterable[Node]) -> str | None:
-    """That of the store which these brokers share, as the first of them knows it that answers."""
-    return next(filter(None, (store_lock_at(node.host, node.port) for node in nodes)), None)
 
 
 def _process_text(cluster: ClusterDescription, broker: int) -> str | None:

@@ -20,6 +20,7 @@ from kcore.client.admin_client import (
 )
 from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
+from kcore.client.monitor import store_lock_at
 from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
@@ -219,8 +220,14 @@ def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicP
 def existing_partition(topic: str, existing: Collection[int], number: int) -> int:
     """The number.  Raises UsageError."""
     if number not in existing:
-        raise UsageError(f"{topic} has no partition {number}, it has {_range(existing)}")
+        raise UsageError(no_partition_text(topic, existing, number))
     return number
+
+
+def no_partition_text(topic: str, existing: Collection[int], number: int) -> str:
+    """ "orders has no partition 7: it has 2 partitions, 0 to 1"."""
+    numbers = f", {_range(existing)}" if existing else ""
+    return f"{topic} has no partition {number}: it has {counted(len(existing), 'partition')}{numbers}"
 
 
 def partitions_word(text: str) -> str:
@@ -251,6 +258,13 @@ def is_in_sync(partition: PartitionDescription) -> bool:
     return partition.leader >= 0 and len(partition.isr) == len(partition.replicas) and not partition.offline
 
 
+def store_lock_of(cluster: ClusterDescription, silent: Collection[int]) -> str | None:
+    """Who has locked the store of these brokers, as the first one of this machine says that is not silent; None if
+    nobody has, or it is not known."""
+    nodes = [node for node in cluster.brokers.values() if node.broker_id not in silent]
+    return next(filter(None, (store_lock_at(node.host, node.port) for node in nodes)), None)
+
+
 def error_text(error: ApiError | None) -> str | None:
     """Kafka's name of the error, and the reason."""
     return None if error is None else f"{type(error).__name__}: {error}"
@@ -270,4 +284,5 @@ def members_text(group: GroupDescription) -> str:
 
 
 def _range(numbers: Collection[int]) -> str:
-    return "none" if not numbers else "0" if len(numbers) == 1 else f"0 to {max(numbers)}"
+    """Of one number at least."""
+    return "0" if len(numbers) == 1 else f"0 to {max(numbers)}"

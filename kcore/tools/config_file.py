@@ -15,6 +15,7 @@ A key is the name of an option, without its dashes.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -54,7 +55,10 @@ def read() -> dict[str, Any]:
     import tomllib
 
     try:
-        with open(name, "rb") as file:
+        # Not to wait for the writer of a FIFO.
+        with open(name, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not os.path.samefile(name, os.devnull):
+                raise UsageError(f"{name}: expected a file with settings, this is no regular file")
             return tomllib.load(file)
     except ValueError as error:  # no TOML, or no UTF-8
         raise UsageError(f"{name}: it is no TOML: {error}") from None

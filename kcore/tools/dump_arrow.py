@@ -126,11 +126,15 @@ _SCHEMAS = {
 def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
     """Write what is in the files to `output`; whether there was damage.
 
-    One kind of file: output is the IPC file (.arrows or "-": stream) to write.  Several: a directory, made if it is
-    not there, that gets batches.arrow or records.arrow, index.arrow, ...  Raises UsageError, OSError.
+    One kind of file: output is the IPC file (.arrows or "-": stream) to write.  Several, or a name that ends with "/":
+    a directory, made if it is not there, that gets batches.arrow or records.arrow, index.arrow, ...  The directory that
+    output is in must be there.  Raises UsageError, OSError.
     """
-    if output is None:
+    if not output:
         raise UsageError("--format arrow needs -o FILE")
+    parent = os.path.dirname(output.rstrip("/")) or os.path.curdir
+    if output != "-" and not os.path.isdir(parent):
+        raise UsageError(f"-o {output}: there is no directory {parent}")
     damaged = False
     for path in files:
         if log_files.kind_of_named(path) is None:  # a directory that cannot be read
@@ -141,9 +145,9 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
     names = list(dict.fromkeys(tables))
     if len(names) > 1 and (output == "-" or (os.path.exists(output) and not os.path.isdir(output))):
         raise UsageError(f"-o {output}: {len(names)} kinds of files need a directory, one table for each: {names}")
-    into_directory = len(names) > 1 or os.path.isdir(output)
-    if into_directory:
-        os.makedirs(output, exist_ok=True)
+    into_directory = len(names) > 1 or output.endswith("/") or os.path.isdir(output)
+    if into_directory and not os.path.isdir(output):
+        os.mkdir(output)
     with ExitStack() as stack:
         for name in names:
             path = os.path.join(output, f"{name.lstrip('.')}.arrow") if into_directory else output

@@ -50,7 +50,7 @@ def _checked_range(first: int, end: int) -> tuple[int, int]:
     type=FILE,
     metavar="FILE",
     help="for arrow: the file to write, an IPC stream if its name ends in .arrows, or - for a stream to stdout; files "
-    "of several kinds need a directory here, which gets one file for each kind",
+    "of several kinds need a directory here, which is made, and gets one file for each kind",
 )
 @click.option(
     "--records/--no-records",
@@ -84,6 +84,8 @@ def run(args: Arguments) -> int:
         _checked_range(first, end)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if args.output is not None and args.format != "arrow":
+        raise UsageError("-o goes with --format arrow: text and JSON lines go to stdout")
     wanted = Wanted(first, end, args.max_bytes, args.records, _decoder(args))
     files = [file for path in args.paths for file in log_files.files_under(path)]
     if args.format == "arrow":

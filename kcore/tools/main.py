@@ -107,9 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         if instruction := os.environ.get(COMPLETION_VARIABLE):
-            from click.shell_completion import shell_complete
-
-            return shell_complete(kcore, {}, "kcore", COMPLETION_VARIABLE, instruction)
+            return _complete(instruction)
         # Not click's main(), which has exit statuses of its own.
         with kcore.make_context("kcore", list(sys.argv[1:] if argv is None else argv)) as ctx:
             status: int = kcore.invoke(ctx)
@@ -136,6 +134,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, KafkaError, ImportError, UsageError) as error:
         print(f"kcore: {with_notes(error)}", file=sys.stderr)
         return USAGE
+
+
+def _complete(instruction: str) -> int:
+    """What a shell's completion script asks for; 1, and nothing is printed, where no script of ours asks."""
+    from click.shell_completion import get_completion_class, shell_complete
+
+    shell = get_completion_class(instruction.partition("_")[0])
+    if shell is not None and instruction.endswith("_complete"):
+        try:
+            shell(kcore, {}, "kcore", COMPLETION_VARIABLE).get_completion_args()
+        except (KeyError, ValueError, IndexError):  # COMP_WORDS or COMP_CWORD is not there, or is none
+            return 1
+    return shell_complete(kcore, {}, "kcore", COMPLETION_VARIABLE, instruction)
 
 
 def usage_text(error: click.UsageError) -> str:

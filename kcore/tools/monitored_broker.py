@@ -12,7 +12,7 @@ from kcore.client.monitor import ask_broker
 from kcore.client.monitored_directory import directory_of_address, directory_of_process
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.bootstrap import bootstrap_option
-from kcore.tools.cluster_command import admin_client, ids_text, timeout_option
+from kcore.tools.cluster_command import admin_client, ids_text, no_partition_text, timeout_option
 from kcore.tools.command_line import DIRECTORY, Arguments, Decorator, UsageError, addresses, broker_id, several
 
 
@@ -80,7 +80,8 @@ def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | Bro
         cluster = admin.describe_cluster([topic_partition.topic])
     partition = cluster.topics[topic_partition.topic].partitions.get(topic_partition.partition)
     if partition is None:
-        raise UsageError(f"there is no partition {topic_partition}")
+        existing = cluster.topics[topic_partition.topic].partitions
+        raise UsageError(no_partition_text(topic_partition.topic, existing, topic_partition.partition))
     if partition.leader not in cluster.brokers:
         raise UsageError(_why_nobody_leads(topic_partition, partition, cluster))
     return cluster.brokers[partition.leader]

@@ -20,7 +20,7 @@ from kcore.errors import ApiError, KafkaError
 from kcore.record.compression import CODECS
 from kcore.record.partitioner import partition_for_key
 from kcore.tools.bootstrap import bootstrap_option, note_origin
-from kcore.tools.cluster_command import existing_partition, group_client, timeout_option
+from kcore.tools.cluster_command import existing_partition, group_client, no_partition_text, timeout_option
 from kcore.tools.cluster_names import topic_argument
 from kcore.tools.command_line import (
     DAMAGE,
@@ -47,8 +47,8 @@ _MOST_PENDING_BYTES = 32 << 20
 _IDLE_MS = 50
 #: Until it is looked whether to stop, while nothing can be read and nothing is under way.
 _WAIT_S = 0.2
-#: Said when the topic is gone: where the acknowledged records are.
-_WITH_THE_TOPIC = "the acknowledged records were written to the topic that was deleted, none to a new one of its name"
+#: Said when the topic is gone: where the records are.
+_WITH_THE_TOPIC = "what was written is gone with the topic that was deleted; nothing is in a new one of its name"
 _PERHAPS_IN_THE_NEW_ONE = (
     "the leaders take records by the name of a topic, not by its id: what was acknowledged in the last second may be "
     "in a new topic of the name, everything else was written to the one that was deleted"
@@ -154,8 +154,9 @@ class _Production:
         except (OSError, KafkaError, UsageError) as error:
             note_origin(self._args, error)
             self._say(with_notes(error))
-            self._summarize(is_whole=False)
-            if isinstance(error, TopicGone):
+            is_gone = isinstance(error, TopicGone)
+            self._summarize(is_whole=False, is_gone=is_gone)
+            if is_gone:
                 self._say(_WITH_THE_TOPIC if self._producer.is_by_id else _PERHAPS_IN_THE_NEW_ONE)
             return USAGE
         is_whole = not self._stop.is_set()
@@ -222,7 +223,8 @@ class _Production:
     def _say(self, text: str) -> None:
         print(printable(f"kcore: {text}"), file=sys.stderr, flush=True)
 
-    def _summarize(self, is_whole: bool) -> None:
+    def _summarize(self, is_whole: bool, is_gone: bool = False) -> None:
+        """is_gone: the topic is."""
         if self._producer.uncertain_retries and not self._producer.is_idempotent:
             self._say("some batches were sent again without a producer id: their records may be there twice")
         if self._args.quiet and is_whole and not self._refused:
@@ -235,7 +237,8 @@ class _Production:
         if self._refused:
             self._say(f"{counted(self._refused, 'line')} not written")
         if (first := self._producer.first_pending()) is not None:
-            self._say(f"{self._place(first)} is the first that is not acknowledged; later ones may be written")
+            later = "" if is_gone and self._producer.is_by_id else "; later ones may be written"
+            self._say(f"{self._place(first)} is the first that is not acknowledged{later}")
         elif not is_whole:
             self._say("all that was read is acknowledged")
 
@@ -266,7 +269,7 @@ class _PartitionChooser:
             return self._fixed
         if read.partition is not None and self._uses_own:
             if read.partition >= self._count:
-                raise InputError(f"{self._topic} has no partition {read.partition}, it has 0 to {self._count - 1}")
+                raise InputError(no_partition_text(self._topic, range(self._count), read.partition))
             return read.partition
         return self._sticky if read.key is None else partition_for_key(read.key, self._count)
 

@@ -43,6 +43,14 @@ _SIGNAL_POLL_S = 0.25
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
+def _override(text: str) -> str:
+    """KEY=VALUE as it is; raises click.BadParameter."""
+    key, equals, _ = text.partition("=")
+    if not equals or not key.strip():
+        raise click.BadParameter(f"{text!r}: expected KEY=VALUE, as num.partitions=3")
+    return text
+
+
 @command()
 @click.option(
     "--data", type=DIRECTORY, metavar="DIR", help="data directory (Kafka's log.dirs); made if it is not there"
@@ -80,7 +88,12 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 @click.option("--parent", type=int, hidden=True)
 @click.option("--hints", is_flag=True, help="print commands to try next, with the port really taken")
 @click.option(
-    "-o", "overrides", multiple=True, metavar="KEY=VALUE", help="a broker setting, by Kafka's name; repeatable"
+    "-o",
+    "overrides",
+    type=_override,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="a broker setting, by Kafka's name; repeatable",
 )
 def run(args: Arguments) -> int:
     """Serve until SIGINT or SIGTERM, which also end a start that waits.  0 after a clean stop, 1 when the last data
@@ -217,9 +230,7 @@ def _configured_broker(args: Arguments) -> Broker:
         properties.pop("log.dirs", None)
         properties.pop("log.dir", None)
     for override in args.overrides:
-        key, separator, value = override.partition("=")
-        if not separator:
-            raise ValueError(f"-o {override}: expected KEY=VALUE")
+        key, _, value = override.partition("=")
         properties[key.strip()] = value.strip()
     if args.monitoring is not None:
         properties["kcore.monitoring.address"] = args.monitoring

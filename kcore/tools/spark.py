@@ -102,6 +102,10 @@ def session(args: Arguments) -> Iterator[SparkSession]:
 
     conf = dict(args.conf)
     try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory is not there any more, and Spark needs one: cd to another") from None
+    try:
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             spark = enable(SparkSession.builder.appName("kcore").getOrCreate())
         else:

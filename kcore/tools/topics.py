@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from kcore.client.admin_client import AdminClient, TopicDescription
+from kcore.client.admin_client import AdminClient, Silence, TopicDescription, silence_text
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import (
@@ -26,6 +26,7 @@ from kcore.tools.cluster_command import (
     is_in_sync,
     leader_text,
     one_topic,
+    store_lock_of,
     topic_options,
 )
 from kcore.tools.cluster_names import topic_names
@@ -51,8 +52,8 @@ _POLL_MS = 100
 
 topics = Group(
     "topics",
-    status_1="a partition has no leader, or a replica that is not in sync or not available; "
-    "a deletion waits for brokers",
+    status_1="a partition has no leader, or a replica that is not in sync or not available, or whose broker does not "
+    "answer; the metadata store is locked; a deletion waits for brokers",
 )
 
 
@@ -115,31 +116,59 @@ def _run_describe(args: Arguments) -> int:
     with admin_client(args, ends_where_locked=True) as admin:
         topics, deleted, missing = _described(admin, [*args.topics, *args.topic])
         configs = admin.topic_configs(topics) if topics else {}
+        cluster = admin.describe_cluster(())
+        hosts = set().union(*map(_replica_brokers, topics.values()))
+        silences = admin.silent_brokers(node for broker, node in cluster.brokers.items() if broker in hosts)
+    lock = store_lock_of(cluster, silences)
     for name, text in deleted.items():
         print(json_line({"topic": name, "is_being_deleted": True, "reason": text}) if args.json else f"{name}: {text}")
     for topic in topics.values():
         own = {key: entry.value for key, entry in sorted(configs.get(topic.name, {}).items()) if entry.is_own}
         if args.json:
-            partitions = [{"partition": number} | p._asdict() for number, p in topic.partitions.items()]
-            print(json_line(_summary(topic) | {"config": own, "partitions": partitions}))
-            continue
-        settings = " ".join(f"{key}={value}" for key, value in own.items())
-        print(
-            f"{topic.name}: {counted(len(topic.partitions), 'partition')}, "
-            f"{_replicas_text(topic)}{', ' + settings if settings else ''}"
-        )
-        for number, partition in topic.partitions.items():
-            print(
-                f"  {number}: leader {leader_text(partition.leader)}, replicas {ids_text(partition.replicas)}, "
-                f"ISR {ids_text(partition.isr)}"
-                + (f", not available {ids_text(partition.offline)}" if partition.offline else "")
-            )
+            print(json_line(_description(topic, own, silences) | {"store_lock": lock}))
+        else:
+            print(*_description_lines(topic, own, silences), sep="\n")
+    if not args.json:
+        for broker, silence in silences.items():
+            node = cluster.brokers[broker]
+            print(f"broker {broker} at {silence_text((node.host, node.port), silence)}")
+        if lock is not None:
+            print(lock)
     for text in missing:
         print(f"kcore: {text}", file=sys.stderr)
     if missing:
         return USAGE
     are_in_sync = all(is_in_sync(partition) for topic in topics.values() for partition in topic.partitions.values())
-    return OK if are_in_sync and not deleted else DAMAGE
+    return OK if are_in_sync and not (deleted or silences or lock) else DAMAGE
+
+
+def _description(topic: TopicDescription, own: Mapping[str, Any], silences: Mapping[int, Silence]) -> dict[str, Any]:
+    silent = sorted(_replica_brokers(topic).intersection(silences))
+    no_answer = [{"broker": broker, "reason": silences[broker].reason} for broker in silent]
+    partitions = [{"partition": number} | partition._asdict() for number, partition in topic.partitions.items()]
+    return _summary(topic) | {"config": own, "no_answer": no_answer, "partitions": partitions}
+
+
+def _description_lines(
+    topic: TopicDescription, own: Mapping[str, Any], silences: Mapping[int, Silence]
+) -> Iterator[str]:
+    settings = " ".join(f"{key}={value}" for key, value in own.items())
+    yield (
+        f"{topic.name}: {counted(len(topic.partitions), 'partition')}, "
+        f"{_replicas_text(topic)}{', ' + settings if settings else ''}"
+    )
+    for number, partition in topic.partitions.items():
+        silent = [replica for replica in partition.replicas if replica in silences]
+        yield (
+            f"  {number}: leader {leader_text(partition.leader)}, replicas {ids_text(partition.replicas)}, "
+            f"ISR {ids_text(partition.isr)}"
+            + (f", not available {ids_text(partition.offline)}" if partition.offline else "")
+            + (f", no answer from {ids_text(silent)}" if silent else "")
+        )
+
+
+def _replica_brokers(topic: TopicDescription) -> set[int]:
+    return {replica for partition in topic.partitions.values() for replica in partition.replicas}
 
 
 #: Why one topic cannot be described and others can.
@@ -337,7 +366,7 @@ def _replicas(admin: AdminClient, name: str) -> set[int]:
         topic = admin.describe_cluster([name]).topics[name]
     except ApiError:
         return set()  # the deletion says why
-    return {replica for partition in topic.partitions.values() for replica in partition.replicas}
+    return _replica_brokers(topic)
 
 
 def await_deletion(

@@ -605,6 +605,55 @@ def test_a_full_disk_costs_the_creation_not_the_directory(two_dirs, caplog):
     manager.shutdown()
 
 
+def killed_with_two_logs(managers):
+    """The directory, after the kill of a broker that had a record in each of its two logs."""
+    manager = managers.start()
+    for tp in (A, B):
+        log = manager.get_or_create_log(tp)
+        log.maybe_assign_epoch_start_offset(3, 0)  # by a LeaderAndIsr: no flush has written it yet
+        log.append_as_leader(batch(), 3)
+    manager.abandon("killed")
+    (path,) = manager.log_dirs
+    return path
+
+
+def test_a_start_after_a_kill_on_a_full_disk_serves_the_logs(managers, caplog):
+    path = killed_with_two_logs(managers)
+    for tp in (A, B):
+        file.fail_next("pwrite", errno.ENOSPC, times=-1, under=os.path.join(path, str(tp), "leader-epoch-checkpoint"))
+    manager = managers.start()
+    for tp in (A, B):
+        log = manager.get_log(tp)
+        assert offsets(log) == [0]
+        assert log.leader_epoch_cache.entries == ((3, 0),)
+        assert f"{log.directory}: the leader epochs could not be written: " in caplog.text
+    file.clear_faults()
+    manager.get_log(A).append_as_leader(batch(), 4)
+    manager.shutdown()
+    manager = managers.start()
+    assert manager.get_log(A).leader_epoch_cache.entries == ((3, 0), (4, 1))
+    assert manager.get_log(B).leader_epoch_cache.entries == ((3, 0),)
+    manager.shutdown()
+
+
+def test_a_log_that_a_full_disk_keeps_from_being_loaded_is_named_and_loaded_once_there_is_room(managers, caplog):
+    path = killed_with_two_logs(managers)
+    file.fail_next("pwrite", errno.ENOSPC, times=-1, under=os.path.join(path, "a-0", f"{0:020d}."))
+    os.truncate(os.path.join(path, "a-0", f"{0:020d}.index"), 0)
+    manager = managers.start()
+    assert manager.get_log(A) is None and offsets(manager.get_log(B)) == [0]
+    assert manager.offline_log_dirs == []
+    with pytest.raises(KafkaStorageError, match=r"its log is there but could not be loaded: .*No space left"):
+        manager.get_or_create_log(A)
+    file.clear_faults()
+    assert offsets(manager.get_or_create_log(A)) == [0]
+    manager.get_log(A).append_as_leader(batch(), 3)
+    manager.shutdown()
+    manager = managers.start()
+    assert offsets(manager.get_log(A)) == [0, 1] and offsets(manager.get_log(B)) == [0]
+    manager.shutdown()
+
+
 def noted_progress(manager):
     progress_notes = []
     (log_dir,) = manager._dirs.values()

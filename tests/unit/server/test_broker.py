@@ -606,6 +606,23 @@ def test_a_partition_made_on_a_full_disk_comes_online_when_there_is_room(tmp_pat
         assert produce(broker, "t", b"a", partition=1) == 0
 
 
+def test_a_partition_that_a_full_disk_keeps_from_being_recovered_comes_online_when_there_is_room(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        for number in range(2):
+            produce(broker, "t", b"a", partition=number)
+        broker.kill()
+    file.fail_next("pwrite", errno.ENOSPC, under=str(tmp_path / "t-1"), times=-1)
+    with kcore.Broker(tmp_path) as broker:
+        partitions = broker.metadata_cache.topic("t").partitions
+        assert [partitions[number].leader for number in range(2)] == [broker.broker_id, -1]
+        broker.running.membership.local_controller.retry_offline_partitions()
+        assert broker.metadata_cache.topic("t").partitions[1].leader == -1
+        file.clear_faults()
+        broker.running.membership.local_controller.retry_offline_partitions()
+        assert produce(broker, "t", b"b", partition=1) == 1
+
+
 @pytest.mark.parametrize("damage", ["junk", "fifo", "directory"])
 def test_a_damaged_meta_properties_is_set_aside_and_made_anew(tmp_path, damage, caplog):
     with kcore.Broker(tmp_path) as broker:

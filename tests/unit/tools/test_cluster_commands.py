@@ -388,7 +388,8 @@ def test_brokers_and_partitions_that_do_not_exist_are_named(cluster, text):
     deleted = text("topics", "alter", "here", "--delete-config", "retention.mss")
     assert deleted == (2, "", "kcore: topics have no setting 'retention.mss'; did you mean retention.ms?\n")
     assert text("topics", "alter", "here", "--delete-config", "retention.ms")[0] == 0
-    assert text("elect", "here:3")[2] == "kcore: here has no partition 3, it has 0\n"
+    for words in (("elect", "here:3"), ("reassign", "here:3", "--to", "0")):
+        assert text(*words)[2] == "kcore: here has no partition 3: it has 1 partition, 0\n"
 
 
 def test_a_partition_that_is_where_it_is_to_be_needs_no_move(cluster, text):

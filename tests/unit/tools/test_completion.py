@@ -25,6 +25,7 @@ TYPED = [
     ("serve --data ord\t", "serve --data orders-0"),
 ]
 
+SHELLS = ["bash", "zsh", "fish"]
 #: The shells run `kcore` to complete.
 PATH = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
 
@@ -215,3 +216,22 @@ def test_a_wrong_configuration_file_does_not_keep_options_from_being_completed(m
     (tmp_path / "config.toml").write_text("what = 1")
     monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "config.toml"))
     assert offered(monkeypatch, capsys, "verify --comp") == ["--compacted"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "cword"),
+    [
+        ("bash", "kcore veri", "x"),  # fish has the word itself there
+        ("zsh", "kcore veri", "x"),
+        ("fish", "kcore veri", " "),
+        *((shell, *words) for shell in SHELLS for words in [("kcore veri", None), (None, "1"), (None, None)]),
+    ],
+)
+def test_variables_that_no_shell_sets_so_complete_nothing(shell, words, cword, monkeypatch, capsys):
+    monkeypatch.setenv("_KCORE_COMPLETE", f"{shell}_complete")
+    for name, value in (("COMP_WORDS", words), ("COMP_CWORD", cword)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert main([]) == 1
+    assert capsys.readouterr() == ("", "")

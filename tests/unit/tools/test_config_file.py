@@ -1,6 +1,7 @@
 """The user's configuration file: values of options that are not on the command line."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -133,6 +134,28 @@ def test_a_file_that_the_environment_names_must_be_there(tmp_path, monkeypatch, 
     monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "missing.toml"))
     assert main(["version"]) == 2
     assert capsys.readouterr().err == f"kcore: {tmp_path / 'missing.toml'}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
+def test_a_file_that_the_environment_names_must_be_one(kind, tmp_path):
+    path = tmp_path / "config.toml"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    # A process of its own: a read of the FIFO would wait for ever, one of the device would never end.
+    done = subprocess.run(
+        [sys.executable, "-m", "kcore", "version"],
+        env=os.environ | {"KCORE_CONFIG": str(path)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    reason = "Is a directory" if kind == "directory" else "expected a file with settings, this is no regular file"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"kcore: {path}: {reason}\n")
 
 
 @pytest.mark.parametrize("variable", ["XDG_CONFIG_HOME", "HOME"])

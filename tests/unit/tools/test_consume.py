@@ -176,7 +176,7 @@ def test_what_the_command_line_cannot_mean_is_refused(refused):
     assert "'%q' of the format means nothing" in refused("--format", "%q")
     assert "'%' of the format means nothing" in refused("--format", "50%")
     assert "expected earliest, latest, an offset or a time" in refused("--from", "yesterday")
-    assert "orders has no partition 3, it has 0 to 2" in refused("--partition", "3")
+    assert "orders has no partition 3: it has 3 partitions, 0 to 2" in refused("--partition", "3")
     assert "--until can only be an offset" in refused("--follow", "--until", "-1h")
     assert refused(topic="ordres") == "kcore: there is no topic 'ordres'; did you mean orders?\n"
     assert "there is no topic" in refused(topic="nothing-like-it") and "or/ders" in refused(topic="or/ders")

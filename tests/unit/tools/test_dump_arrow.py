@@ -148,3 +148,24 @@ def test_arrow_is_loaded_only_when_it_is_used(capsys):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert result.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("source", ["g-none-0", f"g-none-0/{LOG}"])
+def test_the_directory_in_which_the_output_is_made_must_be_there(source, tmp_path, capsys):
+    output = tmp_path / "none" / "tables"
+    assert main(["dump", str(golden_data.data_dir() / source), "--format", "arrow", "-o", str(output)]) == 2
+    assert capsys.readouterr() == ("", f"kcore: -o {output}: there is no directory {output.parent}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_ends_with_a_slash_is_a_directory_that_is_made_for_one_kind_of_file_too(tmp_path):
+    log = golden_data.partition_dir("g-none-0") / LOG
+    assert main(["dump", str(log), "--format", "arrow", "-o", f"{tmp_path}/tables/"]) == 0
+    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["records.arrow"]
+
+
+@pytest.mark.parametrize("words", [[], ["--format", "text"], ["--json"]])
+def test_a_place_for_arrow_is_refused_where_the_lines_go_to_stdout(words, tmp_path, capsys):
+    log = golden_data.partition_dir("g-none-0") / LOG
+    assert main(["dump", str(log), *words, "-o", str(tmp_path / "x")]) == 2
+    assert capsys.readouterr() == ("", "kcore: -o goes with --format arrow: text and JSON lines go to stdout\n")

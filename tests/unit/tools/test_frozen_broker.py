@@ -20,7 +20,7 @@ DEADLINE_S = 60
 TOO_LONG = ["--timeout", "600"]
 FROZEN = 0
 #: topic -> --assign.  The coordinator of all groups is the broker that stands still.
-TOPICS = {"orders": "1,2,0", "__consumer_offsets": "0,1,2", "payments": "1,0"}
+TOPICS = {"orders": "1,2,0", "__consumer_offsets": "0,1,2", "payments": "1,0", "clicks": "2,1"}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,30 @@ def test_the_cluster_is_described_by_the_brokers_that_answer_and_the_one_that_st
     silent = {event["broker"]: event["no_answer"] for event in events if event["type"] == "broker"}
     assert stands_still(brokers) in silent.pop(FROZEN)
     assert silent == {1: None, 2: None}
+
+
+def test_a_topic_is_described_with_the_broker_that_does_not_answer_if_it_has_a_replica(brokers):
+    text, by_json, other = kcore_all(
+        *(
+            ["topics", "describe", *words, "--bootstrap", address(brokers, 1), *TOO_LONG]
+            for words in (["orders", "payments"], ["payments", "--json"], ["clicks"])
+        )
+    )
+    assert (text.returncode, text.stderr) == (1, ""), text
+    _, orders_0, _, payments_0, silent = text.stdout.splitlines()
+    assert orders_0.endswith(", ISR 1,2,0, no answer from 0")
+    assert payments_0.endswith(", ISR 1,0, no answer from 0")
+    assert silent.startswith(f"broker {FROZEN} at {address(brokers, FROZEN)} does not answer: no answer within ")
+    assert silent.count(stands_still(brokers)) == 1
+
+    assert (by_json.returncode, by_json.stderr) == (1, "")
+    described = json.loads(by_json.stdout)
+    (no_answer,) = described["no_answer"]
+    assert no_answer["broker"] == FROZEN and stands_still(brokers) in no_answer["reason"]
+    assert described["store_lock"] is None
+
+    assert (other.returncode, other.stderr) == (0, "")
+    assert other.stdout.splitlines()[1:] == ["  0: leader 2, replicas 2,1, ISR 2,1"]
 
 
 def test_where_no_other_broker_is_named_the_command_ends_and_says_why(brokers):

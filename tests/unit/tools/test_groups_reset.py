@@ -138,7 +138,7 @@ def test_only_the_partitions_that_are_named(cluster, group, reset):
     assert reset(group, "--topic", "orders:7", "--to", "1") == (
         2,
         [],
-        "kcore: orders has no partition 7, it has 0 to 1\n",
+        "kcore: orders has no partition 7: it has 2 partitions, 0 to 1\n",
     )
     assert reset(group, "--topic", "ordres", "--to", "1") == (
         2,

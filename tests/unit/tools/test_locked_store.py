@@ -9,6 +9,8 @@ from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.locked_store import locked_by_a_process
 
+MAY_FOLLOW = " (the broker may still make the change: look before you give the command again)\n"
+
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory):
@@ -38,11 +40,35 @@ def locked(tmp_path_factory):
         "elect payments",
     ],
 )
-def test_a_command_whose_time_is_over_says_which_process_has_locked_the_store(locked, words, capsys):
+def test_a_change_whose_time_is_over_names_who_has_locked_the_store_and_that_it_may_be_made_later(
+    locked, words, capsys
+):
     bootstrap, no_answer, by = locked
     assert main([*words.split(), "--timeout", "1", *bootstrap]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"kcore: {no_answer}: its process ") and by in err
+    assert err.endswith(MAY_FOLLOW)
+
+
+@pytest.mark.parametrize(
+    "words", ["configs set --topic orders retention.ms=80000", "quotas set --user alice producer_byte_rate=1000"]
+)
+def test_settings_that_are_sent_to_a_broker_whose_store_is_locked_may_be_changed_later(words, tmp_path, capsys):
+    # A broker of its own: while another change waits there, not even the plan is answered, and nothing is sent.
+    with kcore.Broker(tmp_path) as broker:
+        bootstrap = ["--bootstrap", broker.bootstrap_servers]
+        assert main(["topics", "create", "orders", *bootstrap]) == 0
+        with locked_by_a_process(tmp_path / "kcore-metadata.db"):
+            assert main([*words.split(), "--timeout", "1", *bootstrap]) == 0
+            assert main([*words.split(), "--apply", "--timeout", "1", *bootstrap]) == 2
+            assert capsys.readouterr().err.endswith(MAY_FOLLOW)
+
+
+def test_a_question_whose_time_is_over_says_nothing_of_a_change(locked, capsys):
+    bootstrap, no_answer, by = locked
+    assert main(["reassign", "--status", "--timeout", "1", *bootstrap]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"kcore: {no_answer}: its process ") and by in err and "change" not in err
 
 
 def test_the_cluster_is_described_with_the_process_that_has_locked_the_store(locked, capsys):
@@ -53,6 +79,15 @@ def test_the_cluster_is_described_with_the_process_that_has_locked_the_store(loc
     assert by in lines[1] and "at the latest" in lines[1]
     assert main(["cluster", "--json", *bootstrap]) == 1
     assert by in json.loads(capsys.readouterr().out.splitlines()[0])["store_lock"]
+
+
+def test_a_topic_is_described_with_the_process_that_has_locked_the_store(locked, capsys):
+    bootstrap, _, by = locked
+    assert main(["topics", "describe", "orders", *bootstrap]) == 1
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("the metadata store ") and by in last and "at the latest" in last
+    assert main(["topics", "describe", "orders", "--json", *bootstrap]) == 1
+    assert by in json.loads(capsys.readouterr().out)["store_lock"]
 
 
 def test_groups_without_a_coordinator_are_not_waited_for_while_the_store_is_locked(locked, capsys):

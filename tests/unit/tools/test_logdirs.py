@@ -170,7 +170,7 @@ def test_a_directory_without_enough_space_is_refused():
     ("words", "error"),
     [
         (("move", "t:0", "--to", "/no/such", "--apply"), "/no/such is no data directory of broker"),
-        (("move", "t:7", "--to", "/x"), "t has no partition 7, it has 0 to 1"),
+        (("move", "t:7", "--to", "/x"), "t has no partition 7: it has 2 partitions, 0 to 1"),
         (("move", "none", "--to", "/x"), "there is no topic 'none'"),
         (("move", "t:0", "--to", "/x", "--wait"), "--wait goes with --apply"),
         (("move", "t:0", "--to", "/x", "--broker", "99"), "broker 99 is not alive; there are"),

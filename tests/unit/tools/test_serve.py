@@ -97,6 +97,15 @@ def test_a_start_that_fails_leaves_the_signals_of_its_process_as_they_were(tmp_p
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+@pytest.mark.parametrize("text", ["=", " =x", "num.partitions", ""])
+@pytest.mark.parametrize("brokers", [[], ["--brokers", "2"]])
+def test_a_setting_without_a_name_or_a_value_is_refused_with_the_form_that_is_expected(text, brokers, tmp_path, capsys):
+    assert main(["serve", "--data", str(tmp_path), "--port", "0", "-o", text, *brokers]) == 2
+    out, err = capsys.readouterr()
+    assert not out and f"{text!r}: expected KEY=VALUE, as num.partitions=3" in err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_each_setting_without_effect_is_logged_once(tmp_path):
     process = serve("--data", tmp_path, "--port", "0", "-o", "background.threads=8")
     process.stdout.readline()

@@ -67,6 +67,22 @@ def test_verify_prints_what_kcore_verify_prints(kcore_spark, capsys, data):
             }
 
 
+def test_a_current_directory_that_has_vanished_is_named(data, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = "import os, sys; os.rmdir(os.getcwd()); from kcore.tools.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "spark", "verify", str(data)],
+        cwd=gone,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    reason = "kcore: the current directory is not there any more, and Spark needs one: cd to another\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", reason)
+
+
 def test_reindex_prints_each_file_and_checks(kcore_spark, data):
     (data / "g-segments-0" / f"{30:020}.index").unlink()
     assert kcore_spark("reindex", "-q", "--check", data)[0] == 1
