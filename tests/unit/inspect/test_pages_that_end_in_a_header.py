@@ -1,6 +1,7 @@
 """A damaged page that ends inside the first bytes of a batch, which no CRC covers: the batch keeps its offset where an
 index entry or the batches around it prove that, and is never kept at another one without a finding."""
 
+import itertools
 import random
 import shutil
 import struct
@@ -234,3 +235,30 @@ def test_a_changed_base_offset_beside_a_destroyed_batch_is_corrected_or_a_findin
                 assert not kept or is_corrected or outcome.findings & about, context
         shutil.rmtree(data)
     assert corrected or (kind == "compacted" and is_before)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_index_entry_of_an_append_proves_no_offset_of_a_batch_if_the_last_batch_of_the_append_is_lost(
+    is_first, tmp_path
+):
+    """The entry has the position of the first batch of the append, and the offset of the last one; gaps before each
+    batch leave room for others.  is_first: the cut batch is the one that the entry names, else it is the next one
+    after the lost batch."""
+    (data := tmp_path / "data").mkdir()
+    with open_log(str(data / "orders-0"), "a") as log:
+        for n in range(24):
+            made = RecordBatchBuilder(base_offset=10 * n + 5, leader_epoch=0)
+            made.append(b"value %d" % n, b"key", timestamp=NOW_MS)
+            log.append_as_follower(made.build())
+    (log,) = logs_of(data)
+    stored = stored_in(data)
+    appends = [(b.last_offset, a.batch.position) for a, b in itertools.pairwise(stored)][::2]
+    lost, cut = (stored[9], stored[8]) if is_first else (stored[9], stored[10])
+    if not is_first:
+        appends.remove((stored[11].last_offset, cut.batch.position))
+    log.with_suffix(".index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in appends))
+    overwrite(log, lost.batch.position, "zeros", random.Random(1), lost.batch.size)
+    overwrite(log, cut.batch.position, "zeros", random.Random(1), 8)
+    plans = plan_repair(str(data), salvage="keep-after", compacted=True)
+    assert not any(action.corrections for plan in plans for action in plan.actions)
+    assert any(p.position == cut.batch.position for plan in plans for p in plan.problems)
