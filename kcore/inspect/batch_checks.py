@@ -10,7 +10,15 @@ from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
 from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
 from kcore.inspect.index_evidence import IndexEvidence
-from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, end_of_segment, longest_ascending
+from kcore.inspect.neighbour_evidence import certain_beside_damage, may_be_cut
+from kcore.inspect.partition_checks import (
+    PartitionFiles,
+    Problem,
+    end_limit,
+    end_of_segment,
+    inside_segment,
+    longest_ascending,
+)
 from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.log_file_names import OFFSET_INDEX_SUFFIX
 from kcore.record.batch_header import LENGTH_OFFSET
@@ -105,7 +113,8 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     rows = segment.with_damaged()
     first, last = rows["base_offset"], rows["last_offset"]
     limit, end = end_limit(partition, base), end_of_segment(partition, base)
-    ascends = first[0] >= base and last[-1] < limit and bool((first[1:] > last[:-1]).all())
+    inside = inside_segment(rows, first, last, base, limit)
+    ascends = inside[0] and inside[-1] and bool((first[1:] > last[:-1]).all())
     offsets_fit = ascends and (end is None or partition.next_base(base) is not None or last[-1] + 1 == end)
     goes_on = first[0] == base and bool((first[1:] == last[:-1] + 1).all())
     if offsets_fit and goes_on and known_epoch_of_all(partition, table):
@@ -117,7 +126,7 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     if not offsets_fit:
         first, last = _correct_offsets(segment, rows, base, end, problems, corrections)
     if not (offsets_fit and goes_on):
-        first, last = _correct_by_index(partition, base, segment, first, last, problems, corrections)
+        first, last = _correct_by_other_evidence(partition, base, segment, first, last, problems, corrections)
     if not offsets_fit:
         misfits = _misfits(segment, base, limit, first, last, problems)
     epochs = epoch_faults(partition, [segment], [first])
@@ -178,7 +187,7 @@ def _correct_offsets(
     return first[is_valid], last[is_valid]
 
 
-def _correct_by_index(
+def _correct_by_other_evidence(
     partition: PartitionFiles,
     base: int,
     segment: ScannedSegment,
@@ -187,18 +196,35 @@ def _correct_by_index(
     problems: list[Problem],
     corrections: list[Correction],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(base offsets, last offsets) of segment.batches, corrected where an entry of the offset index proves one."""
-    rows = segment.batches
+    """(base offsets, last offsets) of segment.batches, corrected where an entry of the offset index proves one, or
+    where a batch beside bytes that cannot be read has one neighbour."""
+    rows, limit = segment.batches, end_limit(partition, base)
     if (rows["magic"] < 2).any():
         return first, last
     first, last = first.copy(), last.copy()
-    for n, expected in IndexEvidence(partition, base, end_limit(partition, base), rows).certain(first, last):
-        found, position = int(first[n]), int(rows["position"][n])
-        first[n], last[n] = expected, last[n] - found + expected
-        text = f"base offset {found}: its entry in {OFFSET_INDEX_SUFFIX} says {expected}"
-        problems.append(Problem(segment.path, text, found, position))
-        content = expected.to_bytes(LENGTH_OFFSET, "big")
-        corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
+    size = last - first + 1
+
+    def correct(certain: list[tuple[int, int]], reason: str) -> None:
+        for n, expected in certain:
+            found, position = int(first[n]), int(rows["position"][n])
+            first[n], last[n] = expected, expected + size[n] - 1
+            problems.append(Problem(segment.path, f"base offset {found}: {reason.format(expected)}", found, position))
+            content = expected.to_bytes(LENGTH_OFFSET, "big")
+            corrections.append(Correction(position, position, content, f"base offset {found}, expected {expected}"))
+
+    adjacent = _adjacent(rows, segment.size)
+    entry_says = f"its entry in {OFFSET_INDEX_SUFFIX} says {{}}"
+    index = IndexEvidence(partition, base, limit, rows, adjacent)
+    correct(index.certain(first, last), entry_says)
+    end = end_of_segment(partition, base)
+    if segment.damages and not segment.is_compacted:
+        neighbour_says = "bytes that cannot be read are on one side, and by the batches on the other it is {}"
+        correct(certain_beside_damage(first, last, adjacent, base, limit, end), neighbour_says)
+    fits = inside_segment(rows, first, last, base, limit)
+    for n in may_be_cut(first, last, adjacent, end):
+        if fits[n] and not index.names(int(last[n])):
+            text = f"base offset {first[n]}: bytes before it are damaged; if its own first bytes are, it was higher"
+            problems.append(Problem(segment.path, text, int(first[n]), int(rows["position"][n])))
     return first, last
 
 
@@ -270,11 +296,13 @@ def _misfits(
             text += "; which one is right is not certain beside bytes that cannot be read"
         problems.append(Problem(segment.path, text, int(first[n]), int(segment.batches["position"][n])))
 
-    inside = (first >= base) & (last < limit)
+    inside = inside_segment(segment.batches, first, last, base, limit)
     kept = np.flatnonzero(inside)
     kept = kept[longest_ascending(first[kept], last[kept])]
     for n in np.flatnonzero(first < base).tolist():
         add(n, f"base offset {first[n]} is below {base}, the segment's name")
+    for n in np.flatnonzero((first == base) & ~inside & (last < limit)).tolist():
+        add(n, f"base offset {first[n]} is the segment's name, but other bytes are before the batch")
     for n in np.flatnonzero((first >= base) & (last >= limit)).tolist():
         add(n, f"last offset {last[n]} is not below {limit}, where the segment must end")
     fits = np.zeros(len(first), bool)

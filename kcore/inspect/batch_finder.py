@@ -10,6 +10,10 @@ A batch that is in the last bytes of another one leads there too.  So in a log w
 batch on must go on without one, up to the offset at which the file ends if that is known.  In a log with gaps, as
 compaction leaves them, they must ascend; and a batch that is the whole value of another one's last header is none of
 the log's: the length of that value, right before it, leads to the end of the other batch.
+
+Damage may end inside the first bytes of a batch, its base offset and length, which no CRC covers.  Such a batch counts
+too if its CRC is right: where the offset index names it, or where its base offset shows the damage, and it ends at the
+next batch that is certain or at the end of the file.  batch_checks.py decides about its base offset.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import NamedTuple
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.index_contents import read_index
+from kcore.inspect.neighbour_evidence import was_cut
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX
 from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET
 from kcore.record.batch_header import (
@@ -44,6 +49,10 @@ _HEADER = struct.Struct(">qiibIhiqqqhii")
 assert _HEADER.size == HEADER_SIZE
 _LEGACY_HEADER = struct.Struct(">qiIb")
 _MAX_CODEC = 4
+#: No offset of a log needs more bits: it would be 280 trillion records.
+_OFFSET_BITS = 48
+#: So many zeros before a batch count as the end of a page of zeros.
+_ZEROS = 32
 #: So many bytes of a file are searched, one by one, for the ends of batches with a wrong length.
 _SEARCHED_BYTES = 64 << 20
 #: A header's key and both lengths are looked for in so many bytes before its value.
@@ -113,6 +122,8 @@ class BatchFinder:
         self._may_have_gaps = may_have_gaps
         #: Where batches were last searched for gaps.
         self._searched_for_gaps = -1
+        #: The last batch that was located whose base offset may be wrong.
+        self._with_any_offset = -1
         self._has_messages = False
         self._window, self._window_start = b"", 0
         self._index: list[tuple[int, int]] | None = None
@@ -122,7 +133,8 @@ class BatchFinder:
     def passed(self, records: MemoryRecords) -> None:
         """The reader found these."""
         batches = records.batches
-        self._has_gaps = self._has_gaps or batches.has_gaps
+        # A wrong base offset looks like a gap.
+        self._has_gaps = self._has_gaps or (batches.has_gaps and batches[0].position != self._with_any_offset)
         self._has_messages = self._has_messages or batches.has_messages
         self._next_offset, self._next_is_exact = records.last_offset + 1, True
 
@@ -166,7 +178,38 @@ class BatchFinder:
         if found is None and target < self._size:
             found = target
         self._next_is_exact = False
+        uncertain = self._with_any_offset_in(start, self._size if found is None else found, floor)
+        if uncertain is not None:
+            self._with_any_offset = found = uncertain
         return Found(header, found)
+
+    def _with_any_offset_in(self, start: int, end: int, floor: int) -> int | None:
+        """The first batch between these positions that the offset index names, or if there is none, one that has lost
+        its first bytes and ends at `end`.  Its CRC is right, its base offset may be wrong.  floor: the lowest base
+        offset that it can have."""
+        entries = self._entries()
+        for at, _ in entries[bisect.bisect_left(entries, (start, 0)) : bisect.bisect_left(entries, (end, 0))]:
+            header = self._header_at(at, any_offset=True)
+            if header is not None and header.end <= end and self._is_valid(header):
+                return at
+        following = self._header_at(end) if end < self._size else None
+        limit = self._offsets[1] if self._end_offset is None else self._end_offset
+        limit = limit if following is None else following.base_offset
+        for at in self._candidates(start, end, None):
+            header = self._header_at(at, size=end - at, any_offset=True)
+            if header is not None and self._has_lost_its_start(header, floor, limit) and self._is_valid(header):
+                return at
+        return None
+
+    def _has_lost_its_start(self, header: Header, floor: int, limit: int) -> bool:
+        """Whether its base offset is damaged: no log has so high a one, or zeros before it go on into it and it does
+        not fit.  A batch inside a record has an offset, and its size right before it."""
+        if header.base_offset >> _OFFSET_BITS:
+            return True
+        before = self._bytes_at(max(header.position - _ZEROS, 0), min(header.position, _ZEROS))
+        fits = floor <= header.base_offset <= header.last_offset < limit
+        expected = limit - 1 - (header.last_offset - header.base_offset)
+        return not any(before) and (not fits or was_cut(header.base_offset, expected))
 
     def _look_for_gaps(self, target: int) -> None:
         """Whether the log has gaps, by other files, or by what follows the batch that the index names."""
@@ -196,17 +239,21 @@ class BatchFinder:
     def _indexed_after(self, position: int) -> int:
         """The position of the first valid batch after this one that the offset index names; the end of the file if
         there is none."""
-        if self._index is None:
-            self._index = self._read_index()
-        for n in range(bisect.bisect_right(self._index, (position, _MAX_OFFSET)), len(self._index)):
-            at, offset = self._index[n]
+        entries = self._entries()
+        for n in range(bisect.bisect_right(entries, (position, _MAX_OFFSET)), len(entries)):
+            at, offset = entries[n]
             header = self._header_at(at)
             if header is not None and header.base_offset <= offset and self._is_valid(header):
                 return at
         return self._size
 
-    def _read_index(self) -> list[tuple[int, int]]:
+    def _entries(self) -> list[tuple[int, int]]:
         """(position, offset) of the entries of the .index beside the file, by position; empty if there is none."""
+        if self._index is None:
+            self._index = self._read_index()
+        return self._index
+
+    def _read_index(self) -> list[tuple[int, int]]:
         path = self._path.removesuffix(LOG_SUFFIX) + OFFSET_INDEX_SUFFIX
         if not self._path.endswith(LOG_SUFFIX) or log_files.size_of(path) > log_files.MAX_INDEX_SIZE:
             return []
@@ -221,7 +268,7 @@ class BatchFinder:
         """The first batch from `start` on whose chain leads exactly to the target.  floor: the lowest base offset that
         it can have."""
         passed = start
-        for position in self._candidates(start, target):
+        for position in self._candidates(start, target, self._offsets):
             if position < passed:
                 continue
             header = self._header_at(position)
@@ -286,26 +333,29 @@ class BatchFinder:
                     return start + length
         return None
 
-    def _candidates(self, start: int, end: int) -> Iterator[int]:
-        """The positions in [start, end) of bytes that look like the header of a batch of magic 2."""
+    def _candidates(self, start: int, end: int, offsets: tuple[int, int] | None) -> Iterator[int]:
+        """The positions in [start, end) of bytes that look like the header of a batch of magic 2.  offsets: one of
+        which it has; None: its base offset and its length may be wrong."""
         for first, last in log_files.data_stretches(self._fd, start, end):
             # The first bytes of a base offset are zeros, so they may be in the hole before.
             at = max(start, first - LENGTH_OFFSET)
             while at < last:
                 data = os.pread(self._fd, _CHUNK + HEADER_SIZE, at)
-                for place in _looks_like_a_header(data, self._offsets):
+                for place in _looks_like_a_header(data, offsets):
                     if place < min(_CHUNK, last - at):
                         yield at + place
                 at += _CHUNK
 
-    def _header_at(self, position: int, *, to_the_end: bool = True, any_offset: bool = False) -> Header | None:
+    def _header_at(
+        self, position: int, *, to_the_end: bool = True, any_offset: bool = False, size: int | None = None
+    ) -> Header | None:
         """The header at the position, if it can be one.  to_the_end: its batch ends in the file.  any_offset: also with
-        a base offset that the file cannot hold."""
+        a base offset that the file cannot hold.  size: of its batch, whatever the header says; None: as that says."""
         data = self._bytes_at(position, HEADER_SIZE)
         if len(data) < _LEGACY_HEADER.size:
             return None
         base_offset, length, crc, magic = _LEGACY_HEADER.unpack_from(data)
-        size = LOG_OVERHEAD + length
+        size = LOG_OVERHEAD + length if size is None else size
         if not 0 <= magic < len(SMALLEST_SIZE) or size < SMALLEST_SIZE[magic]:
             return None
         last_offset, count = base_offset, -1
@@ -370,8 +420,9 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _looks_like_a_header(data: bytes, offsets: tuple[int, int]) -> list[int]:
-    """Where in the data the magic is 2, the length is not negative and the base offset may be one of `offsets`."""
+def _looks_like_a_header(data: bytes, offsets: tuple[int, int] | None) -> list[int]:
+    """Where in the data the magic is 2, the length is not negative and the base offset may be one of `offsets`; if that
+    is None, where the magic is 2 and the codec is one."""
     import numpy as np
 
     content = np.frombuffer(data, np.uint8)
@@ -379,6 +430,9 @@ def _looks_like_a_header(data: bytes, offsets: tuple[int, int]) -> list[int]:
     if count <= 0:
         return []
     found = content[MAGIC_OFFSET : MAGIC_OFFSET + count] == 2
+    if offsets is None:
+        found &= content[ATTRIBUTES_OFFSET + 1 : ATTRIBUTES_OFFSET + 1 + count] & 7 <= _MAX_CODEC
+        return np.flatnonzero(found).tolist()
     lowest, highest = (offset.to_bytes(8, "big") for offset in (offsets[0], offsets[1] - 1))
     for n in range(LENGTH_OFFSET):
         found &= (content[n : n + count] >= lowest[n]) & (content[n : n + count] <= highest[n])

@@ -18,7 +18,7 @@ from kcore.common.text import counted
 from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
+from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, inside_segment, longest_ascending
 from kcore.inspect.segment_scan import GAP_DTYPE, ScannedSegment, is_control
 from kcore.inspect.topic_settings import METADATA_FILE, cleanup_policy
 from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
@@ -64,9 +64,10 @@ def find_gaps(partition: PartitionFiles, base: int, segment: ScannedSegment) -> 
     position, size = rows["position"], rows["size"]
     first = _first_offsets(segment, start)
     limit = end_limit(partition, base)
-    if not (first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all()):
+    inside = inside_segment(rows, first, last, base, limit)
+    if not (inside[0] and inside[-1] and (first[1:] > last[:-1]).all()):
         # _check_offsets() reports offsets out of order.  Without those batches their neighbours are not adjacent.
-        kept = np.flatnonzero((first >= base) & (last < limit))
+        kept = np.flatnonzero(inside)
         kept = kept[longest_ascending(first[kept], last[kept])]
         first, last, position, size = first[kept], last[kept], position[kept], size[kept]
         if not len(first):

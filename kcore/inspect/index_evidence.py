@@ -1,8 +1,8 @@
 """What the indexes of a segment say about base offsets, which no CRC covers.
 
 An entry of the offset index has the position of a batch, and the last offset of that batch or, if an append or the
-cleaner wrote several at once, of the last one of these.  If no batch ends with that offset, either the entry is wrong
-or the base offset of such a batch.
+cleaner wrote several at once, of the last one of these.  If no batch ends with that offset, the entry is wrong, or the
+base offset of such a batch, or such a batch cannot be read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kcore.inspect import log_files
 from kcore.inspect.index_contents import read_index
+from kcore.inspect.neighbour_evidence import was_cut
 from kcore.inspect.partition_checks import PartitionFiles
 from kcore.inspect.segment_scan import Rows
 from kcore.log.log_file_names import OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -23,20 +24,28 @@ if TYPE_CHECKING:
 class IndexEvidence:
     """The indexes of one segment beside its batches."""
 
-    def __init__(self, partition: PartitionFiles, base: int, limit: int, rows: Rows) -> None:
-        """rows: the batches, in the order of the file.  limit: the first offset that the segment cannot hold."""
-        self._base, self._limit, self._rows = base, limit, rows
+    def __init__(self, partition: PartitionFiles, base: int, limit: int, rows: Rows, adjacent: np.ndarray) -> None:
+        """rows: the batches, in the order of the file.  limit: the first offset that the segment cannot hold.
+        adjacent: whether each batch, and then the end of the file, comes right after the batch before it."""
+        self._base, self._limit, self._rows, self._adjacent = base, limit, rows, adjacent
         self._entries = _entries_of(partition.file(base, OFFSET_INDEX_SUFFIX), "position", base)
         self._times_path = partition.file(base, TIME_INDEX_SUFFIX)
         self._times: list[tuple[int, int]] | None = None
 
+    def names(self, last_offset: int) -> bool:
+        """Whether an entry has this offset."""
+        return any(offset == last_offset for _, offset in self._entries)
+
     def certain(self, first: np.ndarray, last: np.ndarray) -> list[tuple[int, int]]:
         """(number of the batch, its right base offset) of each whose base offset in `first` is certain to be wrong.
 
-        An entry proves it where the batch fits between its neighbours only with the entry's offset.  Where it fits with
-        both, something else must agree with the entry: the time index, or that no gap is left before the batch in a
-        segment without others.
+        An entry proves it where the batch fits between its neighbours only with the entry's offset, and no bytes that
+        cannot be read are from the entry's position to the batch after it.  Where it fits with both, something else
+        must agree with the entry: the time index, or that no gap is left before the batch in a segment without others,
+        or that a page of zeros ended inside the base offset.
         """
+        import numpy as np
+
         first, last = first.copy(), last.copy()
         numbers = {position: n for n, position in enumerate(self._rows["position"].tolist())}
         ends = set(last.tolist())
@@ -46,7 +55,10 @@ class IndexEvidence:
             if start is None or offset in ends:
                 continue
             following = next((numbers[p] for p, _ in self._entries[slot + 1 :] if p in numbers), len(first))
-            fitting = [n for n in range(start, max(following, start + 1)) if self._fits(n, offset, first, last)]
+            stop = max(following, start + 1)
+            damage = np.flatnonzero(~self._adjacent[start + 1 : stop + 1])
+            stop = start + int(damage[0]) if len(damage) else stop
+            fitting = [n for n in range(start, stop) if self._fits(n, offset, first, last)]
             certain = [n for n in fitting if self._is_certain(n, offset, first, last)]
             if len(certain) == 1:
                 (n,) = certain
@@ -57,8 +69,9 @@ class IndexEvidence:
 
     def _between(self, n: int, first: np.ndarray, last: np.ndarray) -> tuple[int, int]:
         """The lowest offset that batch n can have, and the first above it that it cannot."""
+        # Bytes that cannot be read held one offset at least.
         return (
-            int(last[n - 1]) + 1 if n else self._base,
+            (int(last[n - 1]) + 1 if n else self._base) + (not self._adjacent[n]),
             int(first[n + 1]) if n + 1 < len(first) else self._limit,
         )
 
@@ -70,6 +83,8 @@ class IndexEvidence:
         if not self._fits(n, int(last[n]), first, last):
             return True
         base_offset = last_offset - int(last[n] - first[n])
+        if not self._adjacent[n] and was_cut(int(first[n]), base_offset):
+            return True
         if self._times is None:
             self._times = _entries_of(self._times_path, "timestamp", self._base)
         timestamp = int(self._rows["max_timestamp"][n])

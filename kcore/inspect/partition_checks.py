@@ -159,6 +159,13 @@ def end_limit(partition: PartitionFiles, base: int) -> int:
     return base + MAX_RELATIVE_OFFSET + 1 if following is None else following
 
 
+def inside_segment(rows: Rows, first: np.ndarray, last: np.ndarray, base: int, limit: int) -> np.ndarray:
+    """bool[n]: whether the segment can hold a batch with these offsets.  A batch that does not begin at position 0 has
+    at least one offset before it.  limit: end_limit()."""
+    inside: np.ndarray = (first >= base + (rows["position"] > 0)) & (last < limit)
+    return inside
+
+
 def end_of_segment(partition: PartitionFiles, base: int) -> int | None:
     """The offset at which the segment ends, None if it is not certain.  (A segment may end below the next one's name
     where compaction or a truncation left a gap.)"""

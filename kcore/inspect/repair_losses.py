@@ -12,10 +12,12 @@ from kcore.inspect.partition_checks import (
     Problem,
     check_end,
     end_of_segment,
+    inside_segment,
     longest_ascending,
     once_reached,
 )
 from kcore.inspect.segment_scan import ScannedSegment
+from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,8 +108,10 @@ def _losses_in(
         if last is not None and last < first and (len(following) or not is_last):
             last = None  # the batches around leave no offset free, so some offset beside it is wrong
         if is_last and not len(following):
-            fitting = longest_ascending(readable["base_offset"], readable["last_offset"])
-            highest = max([first - 1, *readable["last_offset"][fitting].tolist()])
+            begins, ends = readable["base_offset"], readable["last_offset"]
+            inside = inside_segment(readable, begins, ends, part.base, part.base + MAX_RELATIVE_OFFSET + 1)
+            begins, ends = begins[inside], ends[inside]
+            highest = max([first - 1, *ends[longest_ascending(begins, ends)].tolist()])
             if len(readable) and readable["position"][-1] + readable["size"][-1] == end:
                 last = max(highest, first - 1 + held)
             elif last is not None and last <= highest:

@@ -34,6 +34,7 @@ from kcore.inspect.partition_checks import (
     check_small_file,
     end_limit,
     epochs_of,
+    inside_segment,
     lone_log_problems,
     longest_ascending,
     unreadable,
@@ -288,8 +289,8 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
     for base, segment in zip(partition.bases, segments, strict=True):
         rows = segment.batches
         bad = [damage.position for damage in segment.bad_records]
-        mask = ~np.isin(rows["position"], bad) & (rows["base_offset"] >= base)
-        masks.append(mask & (rows["last_offset"] < end_limit(partition, base)))
+        inside = inside_segment(rows, rows["base_offset"], rows["last_offset"], base, end_limit(partition, base))
+        masks.append(~np.isin(rows["position"], bad) & inside)
     # Offsets, which no CRC covers, ascend through the whole log: remove as few batches as needed for that.
     flat = np.concatenate([np.empty(0, bool), *masks])
     if len(flat):
@@ -386,14 +387,13 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> No
                     plan.actions.append(Action("remove", path, "its .log goes"))
             elif not there:
                 plan.actions.append(Action("create", path, "it is missing"))
-            elif part.changed:
-                # The index is rebuilt anyway, so its own problems are not checked.
-                plan.actions.append(Action("rewrite", path, "its .log changes"))
             else:
-                problems = as_far_as_readable(path, check_index(partition, part.base, path, part.segment))
+                sound = part.segment.without(~part.mask)
+                problems = as_far_as_readable(path, check_index(partition, part.base, path, sound))
                 plan.problems += problems
-                if problems:
-                    plan.actions.append(Action("rewrite", path, problems[0].text))
+                if part.changed or problems:
+                    reason = "its .log changes" if part.changed else problems[0].text
+                    plan.actions.append(Action("rewrite", path, reason))
     for path in log_files.known_files(partition.directory):
         if path.endswith(INDEX_SUFFIXES) and log_files.base_offset_of(path) not in partition.bases:
             plan.problems.append(Problem(path, "no .log beside this index", warning=True))

@@ -135,6 +135,9 @@ class ScannedSegment:
     records: int = 0
     #: By position the first offset inside compressed messages of magic 0 and 1, whose header has only the last.
     first_offsets: dict[int, int] = field(default_factory=dict)
+    #: Whether a segment with damage may have gaps between its batches, or inside them, as compaction leaves them; by
+    #: what else there is of the log.
+    is_compacted: bool = False
     #: gaps: of GAP_DTYPE.  sparse_end: the offset after the last batch that has fewer records than offsets, as
     #: compaction leaves it; -1 if there is none.  gap_checks.find_gaps() sets both.
     gaps: np.ndarray | None = None
@@ -302,14 +305,20 @@ def scan_segment(
                 at = last.position + last.size
     if progress is not None:
         progress.advance(max(segment.size - at, 0), path)
+    if segment.damages:
+        segment.is_compacted = _lack_records(segment.batches) or (may_have_gaps is not None and may_have_gaps())
     return segment
 
 
 def _has_gaps(rows: Rows) -> bool:
     """Whether an offset between these batches has no record."""
-    first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
-    lacks_records = (count >= 0) & (count <= last - first)
-    return bool(lacks_records.any() or (first[1:] > last[:-1] + 1).any())
+    return _lack_records(rows) or bool((rows["base_offset"][1:] > rows["last_offset"][:-1] + 1).any())
+
+
+def _lack_records(rows: Rows) -> bool:
+    """Whether an offset inside one of these batches has no record."""
+    count = rows["count"]
+    return bool(((count >= 0) & (count <= rows["last_offset"] - rows["base_offset"])).any())
 
 
 def _add_damaged(segment: ScannedSegment, damage: Damage, records: bool) -> None:

@@ -18,7 +18,17 @@ from kcore.log.offset_map import OffsetMap
 from kcore.log.open_log import open_log
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.reference import record_batch as model
-from tests.unit.inspect.test_damaged_pages import FILLINGS, LONG, PAGE, found_in, logs_of, overwrite, value_with
+from tests.unit.inspect.test_damaged_pages import (
+    FILLINGS,
+    LONG,
+    PAGE,
+    UNCOVERED,
+    found_in,
+    logs_of,
+    overwrite,
+    unchanged,
+    value_with,
+)
 
 NOW_MS = 1_700_000_000_000
 #: What a log may have beside its segments that helps to find batches.
@@ -100,9 +110,12 @@ def test_a_page_costs_exactly_the_batches_that_it_touches(aids, filling, logs, t
             if content[b.position : b.position + b.size] != damaged[b.position : b.position + b.size]
         ]
         expected = [batch for batch in before if batch not in touched]
+        # What a page does that ends in the first bytes of a batch: test_pages_that_end_in_a_header.py.
+        cut = [batch[UNCOVERED:] for batch in touched if batch[UNCOVERED:] in damaged]
         plans = plan_repair(str(data), salvage="keep-after")
         apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
-        assert batches_in(tmp_path / "repaired") == expected, (note, hit, at)
+        kept = batches_in(tmp_path / "repaired")
+        assert [batch for batch in kept if batch[UNCOVERED:] not in cut] == expected, (note, hit, at)
         assert not [p for p in verify(str(tmp_path / "repaired")) if p.damage and not p.gaps], (note, hit, at)
         assert {(p.path, p.position) for plan in plans for p in plan.problems if p.damage and not p.gaps} == {
             (p.path, p.position) for p in verify(str(data), records=False) if p.damage and not p.gaps
@@ -165,8 +178,8 @@ def test_a_batch_inside_a_record_of_a_log_with_gaps_is_not_taken_for_one_of_the_
         changed = log.read_bytes()
         intact = {p for p, size in places.items() if original[p : p + size] == changed[p : p + size]}
         found = found_in(log)
-        assert found <= intact, at
-        if found != intact:
+        assert found <= unchanged(original, log, covered=True), at
+        if not found >= intact:
             not_all_found.append(at)
         log.write_bytes(original)
     # Without an index the first batches alone may not show that the log has gaps.
