@@ -58,6 +58,14 @@ COMMANDS = {
         "elect the preferred leaders of partitions, or any replica where all others are gone",
     ),
     "mirror": ("kcore.tools.mirror:run", "copy a topic of a running cluster into a data directory, byte for byte"),
+    "backup": (
+        "kcore.tools.backup:run",
+        "copy topics with their offsets, settings and groups' offsets into a directory that restore reads",
+    ),
+    "restore": (
+        "kcore.tools.restore:run",
+        "say what a backup has; with --apply, make a data directory of it",
+    ),
     "spark": (
         "kcore.tools.spark:spark",
         "verify, reindex, recompress and more on Spark, in parallel inside a partition",

@@ -58,6 +58,8 @@ COMMANDS = {
     "logdirs move": ["orders", "--to", "{log_dir}", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],
     "mirror": ["{servers}", "orders", "{empty}"],
+    "backup": ["{new_backup}", "--bootstrap", "{servers}"],
+    "restore": ["{backup}", "{new_data}"],
     "consume": ["orders", "--bootstrap", "{servers}"],
 }
 
@@ -80,7 +82,12 @@ def places(tmp_path_factory):
         assert main(["quotas", "set", *quota, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")
         assert main(["acls", "add", *acl, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
+        backup = directory / "backup"
+        assert main(["backup", str(backup), "--bootstrap", cluster.bootstrap_servers]) == 0
         yield {
+            "backup": backup,
+            "new_backup": directory / "new_backup",
+            "new_data": directory / "new_data",
             "data": data,
             "damaged": damaged,
             "empty": directory / "empty",
