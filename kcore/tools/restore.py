@@ -46,6 +46,7 @@ from kcore.tools.command_line import (
     Arguments,
     addresses,
     broker_id,
+    config_option,
     json_option,
     protocol_string,
     quiet_option,
@@ -83,6 +84,7 @@ class _Outcome:
     help="only these, without ACLs and quotas; default: all that the backup has",
 )
 @click.option("--id", type=broker_id, metavar="N", help="the id of the broker that will serve it; default 1")
+@config_option("a setting of each restored topic, in the place of the backup's, as retention.ms=-1")
 @apply_option()
 @quiet_option()
 @json_option("one JSON object a line for each partition and committed offset, the summary last")
@@ -91,6 +93,8 @@ def run(args: Arguments) -> int:
     KafkaError, UsageError."""
     target = os.path.normpath(args.data_dir)
     manifest = _chosen(read_manifest(args.backup), args.topics)
+    topics = [replace(topic, settings={**topic.settings, **dict(args.config)}) for topic in manifest.topics]
+    manifest = replace(manifest, topics=topics)
     # With --apply the logs are read twice more, to compare them.
     total = manifest.size * (3 if args.apply else 1)
     progress = Progress("restore", total, quiet=args.quiet or args.json)

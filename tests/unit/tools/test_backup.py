@@ -405,6 +405,15 @@ def test_what_kcore_cannot_store_is_named_and_the_rest_is_restored(backup, tmp_p
         assert quotas.quotas(()) == {(("user", "u"),): {"consumer_byte_rate": 1000.0}}
 
 
+def test_a_setting_of_the_command_line_replaces_that_of_the_backup(backup, tmp_path, capsys):
+    words = ["--config", "segment.bytes=2097152", "--config", "retention.ms=-1"]
+    assert main(["restore", str(backup), str(tmp_path / "new"), *words, "--apply"]) == 0
+    with kcore.Broker(tmp_path / "new", **SETTINGS) as broker, client(ConfigClient, broker) as configs:
+        for topic in ("orders", "keyed"):
+            settings = configs.settings(ConfigResource(ResourceKind.TOPIC, topic))
+            assert (settings["segment.bytes"].value, settings["retention.ms"].value) == ("2097152", "-1")
+
+
 def test_a_restored_directory_may_be_another_brokers(backup, tmp_path, capsys):
     assert main(["restore", str(backup), str(tmp_path / "new"), "--id", "4", "--apply"]) == 0
     with kcore.Broker(tmp_path / "new", broker_id=4) as broker:
