@@ -14,14 +14,15 @@ from kcore.protocol.messages import write_txn_markers as wm
 
 
 class OpenTransaction(NamedTuple):
-    """first_offset: where it begins.  coordinator_epoch: of its producer's last marker in the partition, -1 for
-    none."""
+    """first_offset: where it begins.  last_timestamp: of the producer's last batch, in ms.  coordinator_epoch: of its
+    last marker in the partition, -1 for none."""
 
     topic_partition: TopicPartition
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     first_offset: int
+    last_timestamp: int
 
 
 class TransactionClient(AdminClient):
@@ -42,6 +43,7 @@ class TransactionClient(AdminClient):
                 producer.producer_epoch,
                 producer.coordinator_epoch,
                 producer.current_txn_start_offset,
+                producer.last_timestamp,
             )
             for producer in partition.active_producers
             if producer.current_txn_start_offset >= 0

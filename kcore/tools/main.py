@@ -27,6 +27,10 @@ COMMANDS = {
         "kcore.tools.cluster:run",
         "show a running cluster's brokers, and partitions without a leader or replica",
     ),
+    "doctor": (
+        "kcore.tools.doctor:run",
+        "say what is wrong with a running cluster or with directories, and which command mends it",
+    ),
     "metadata": (
         "kcore.tools.metadata:run",
         "show a running cluster's id, controller, brokers, features and APIs",

@@ -82,11 +82,11 @@ def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | Bro
     if partition is None:
         raise UsageError(f"there is no partition {topic_partition}")
     if partition.leader not in cluster.brokers:
-        raise UsageError(_why_nobody_leads(topic_partition, partition, cluster))
+        raise UsageError(why_nobody_leads(topic_partition, partition, cluster))
     return cluster.brokers[partition.leader]
 
 
-def _why_nobody_leads(
+def why_nobody_leads(
     topic_partition: TopicPartition, partition: PartitionDescription, cluster: ClusterDescription
 ) -> str:
     """Who may lead, who is there, and what helps."""

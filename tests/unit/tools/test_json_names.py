@@ -33,6 +33,7 @@ COMMANDS = {
     "explain fetch": ["orders", "--bootstrap", "{servers}"],
     "explain lso": ["orders", "--bootstrap", "{servers}"],
     "cluster": ["--bootstrap", "{servers}"],
+    "doctor": ["--bootstrap", "{servers}"],
     "metadata": ["--apis", "--bootstrap", "{servers}"],
     "topics list": ["--internal", "--bootstrap", "{servers}"],
     "topics describe": ["--bootstrap", "{servers}"],
