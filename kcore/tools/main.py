@@ -51,6 +51,10 @@ COMMANDS = {
         "write lines of stdin or of files as records to a topic of a running cluster",
     ),
     "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
+    "replay": (
+        "kcore.tools.replay:run",
+        "write the records of a topic or of partition directories to another topic, in their original timing",
+    ),
     "web": ("kcore.tools.web:run", "serve a page about a cluster or data directories, for a browser"),
     "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
     "logdirs": (

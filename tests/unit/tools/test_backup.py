@@ -13,7 +13,6 @@ from kcore.client.config_client import ConfigClient, ConfigResource, ConfigSourc
 from kcore.client.group_client import EARLIEST, Commit, GroupClient
 from kcore.client.quota_client import QuotaClient
 from kcore.client.transaction_client import TransactionClient
-from kcore.common import file
 from kcore.common.progress import Progress
 from kcore.common.topic_partition import TopicPartition
 from kcore.log import meta_properties
@@ -420,12 +419,17 @@ def test_a_restored_directory_may_be_another_brokers(backup, tmp_path, capsys):
         assert [record.value for record in broker.consume("keyed")] == [b"%d" % number for number in range(5)]
 
 
-def test_every_file_of_a_backup_and_its_name_are_durable(source, tmp_path):
-    file.count_calls()
-    assert main(["backup", str(tmp_path / "backup"), "keyed", "--data", str(source)]) == 0
-    names = [path for path in (tmp_path / "backup").rglob("*") if path.is_file()]
-    assert file.calls("fsync") > len(names)
-    file.clear_faults()
+@pytest.mark.parametrize("verb", ["backup", "restore"])
+def test_every_file_and_its_name_are_durable(source, backup, tmp_path, monkeypatch, verb):
+    synced = set()
+    sync_path = backup_module.sync_path
+    monkeypatch.setattr(backup_module, "sync_path", lambda path: (synced.add(path), sync_path(path)))
+    target = tmp_path / "made"
+    words = [str(target), "--data", str(source)] if verb == "backup" else [str(backup), str(target), "--apply"]
+    assert main([verb, *words]) == 0
+    made = [path for path in target.rglob("*") if path.name not in ("manifest.json", ".lock")]
+    expected = {str(path).replace("/made", "/made.partial", 1) for path in made} | {str(tmp_path)}
+    assert len(made) > 10 and expected <= synced
 
 
 def test_an_open_transaction_can_be_ended_without_its_coordinator(source):

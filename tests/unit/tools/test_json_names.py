@@ -61,6 +61,7 @@ COMMANDS = {
     "mirror": ["{servers}", "orders", "{empty}"],
     "backup": ["{new_backup}", "--bootstrap", "{servers}"],
     "restore": ["{backup}", "{new_data}"],
+    "replay": ["orders", "replayed", "--bootstrap", "{servers}"],
     "consume": ["orders", "--bootstrap", "{servers}"],
 }
 
@@ -74,7 +75,7 @@ def places(tmp_path_factory):
     flip(damaged / "g-none-0" / LOG, 3541 + 20)
     acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
     with kcore.Cluster(1, offsets_topic_num_partitions=1, **acls) as cluster:
-        for topic in ("old", "orders"):
+        for topic in ("old", "orders", "replayed"):
             cluster.create_topic(topic)
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
