@@ -173,7 +173,7 @@ class ClusterExamination(_Examination):
                 again = {group.group_id: group for group in self._group_states(client, before)}
                 groups = [again.get(group.group_id, group) for group in groups]
         self.examined["groups"] = len(groups)
-        yield from findings.of_groups(groups, before, _REBALANCE_MS / 1000)
+        yield from findings.of_groups(groups, _REBALANCE_MS / 1000)
 
     def _group_states(self, client: GroupClient, names: Iterable[str]) -> Iterator[GroupState]:
         for name in names:
@@ -223,6 +223,7 @@ class ClusterExamination(_Examination):
                 topics.append(
                     TopicSafety(
                         name,
+                        state.cluster.topics[name].is_internal,
                         min(replicas),
                         int(values["min.insync.replicas"] or 1),
                         values["unclean.leader.election.enable"] == "true",

@@ -139,11 +139,11 @@ class GroupState(NamedTuple):
 REBALANCES = ("PreparingRebalance", "CompletingRebalance")
 
 
-def of_groups(groups: Iterable[GroupState], rebalancing_before: Collection[str], waited_s: float) -> Iterator[Finding]:
-    """rebalancing_before: the groups that were in a rebalance so many seconds ago."""
+def of_groups(groups: Iterable[GroupState], waited_s: float) -> Iterator[Finding]:
+    """Those that are in a rebalance were in one so many seconds ago."""
     for group in groups:
         name = shlex.quote(group.group_id)
-        if group.state in REBALANCES and group.group_id in rebalancing_before:
+        if group.state in REBALANCES:
             yield Finding(
                 "group_rebalancing",
                 f"group {group.group_id} is in a rebalance ({group.state}, {counted(group.members, 'member')}) for "
@@ -208,6 +208,7 @@ class TopicSafety(NamedTuple):
     """replicas: of the partition that has the fewest."""
 
     topic: str
+    is_internal: bool
     replicas: int
     min_insync_replicas: int
     unclean_elections: bool
@@ -233,7 +234,7 @@ def _unwise(topic: TopicSafety, brokers: int) -> Iterator[str]:
         yield "min_insync_impossible"
     elif topic.min_insync_replicas == topic.replicas > 1:
         yield "min_insync_all"
-    elif topic.min_insync_replicas == 1 and topic.replicas > 2:
+    elif topic.min_insync_replicas == 1 and topic.replicas > 2 and not topic.is_internal:
         yield "min_insync_one"
     if topic.replicas == 1 and brokers > 1:
         yield "one_replica"

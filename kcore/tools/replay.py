@@ -171,9 +171,9 @@ _Fields = tuple[int, int, bytes | None, bytes | None, Sequence[tuple[bytes | str
 
 
 class _Item(NamedTuple):
-    """order: the timestamp, or that of an earlier record of its partition if it is higher: partitions stay in order."""
+    """timestamp: -1 for none."""
 
-    order: int
+    timestamp: int
     partition: int
     offset: int
     record: InputRecord
@@ -252,11 +252,9 @@ def _offset_in(log: UnifiedLog, place: Place) -> int:
 
 
 def _items(number: int, records: Iterable[_Fields]) -> Iterator[_Item]:
-    order = -1
     for offset, timestamp, key, value, headers in records:
-        order = max(order, timestamp)
         names = [(name if isinstance(name, str) else name.decode("utf-8", "surrogateescape"), v) for name, v in headers]
-        yield _Item(order, number, offset, InputRecord(key, value, names, timestamp, number))
+        yield _Item(timestamp, number, offset, InputRecord(key, value, names, timestamp, number))
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -273,12 +271,13 @@ class _Replay(Delivery):
         self._first: tuple[int, float] | None = None
 
     def _produce_all(self) -> None:
-        merged = heapq.merge(*self._streams, key=lambda item: item.order)
+        # A record that is older than the one before it in its partition is late by then: it comes next.
+        merged = heapq.merge(*self._streams, key=lambda item: item.timestamp)
         for number, item in enumerate(merged):
             if number == self._args.max:
                 return
-            if not math.isinf(self._args.speed) and item.order >= 0:
-                self._wait_until_due(item.order)
+            if not math.isinf(self._args.speed) and item.timestamp >= 0:
+                self._wait_until_due(item.timestamp)
             if self._stop.is_set():
                 return
             self._produce((item.partition, item.offset), item.record)

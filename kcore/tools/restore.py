@@ -302,6 +302,17 @@ def _restore_quotas(manifest: Manifest, options: dict[str, Any]) -> Iterator[str
 # -- output -----------------------------------------------------------------------------------------------------------
 
 
+def _warnings(manifest: Manifest) -> Iterator[str]:
+    """What producers will meet on one replica."""
+    for topic in manifest.topics:
+        number = topic.settings.get("min.insync.replicas", "1")
+        if number.isdecimal() and int(number) > 1:
+            yield (
+                f"topic {topic.topic}: min.insync.replicas is {number}, so one replica refuses acks=all: "
+                "--config min.insync.replicas=1 changes it"
+            )
+
+
 def _lines(args: Arguments, manifest: Manifest, target: str, outcome: _Outcome) -> Iterator[str]:
     if args.json:
         yield from contents_as_json(manifest)
@@ -309,13 +320,15 @@ def _lines(args: Arguments, manifest: Manifest, target: str, outcome: _Outcome) 
             yield json_line({"type": "aborted", "topic": tp.topic, "partition": tp.partition, "transactions": number})
         for problem in outcome.problems:
             yield json_line({"type": "problem", "problem": problem})
+        for warning in _warnings(manifest):
+            yield json_line({"type": "warning", "problem": warning})
         yield json_line({"type": "summary", "directory": target, **counts(manifest), "applied": args.apply})
         return
     yield from contents_as_text(manifest)
     for tp, number in outcome.aborted.items():
         which = "1 transaction was" if number == 1 else f"{number} transactions were"
         yield f"{tp}: {which} open and is aborted: {counted(number, 'marker')} after the last record"
-    yield from map(printable, outcome.problems)
+    yield from map(printable, [*outcome.problems, *_warnings(manifest)])
     if not args.apply:
         yield printable(
             f"the backup is complete: {counted(len(manifest.files), 'file')} with {bytes_of(manifest.size)} are as "

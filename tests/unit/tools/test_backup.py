@@ -80,10 +80,9 @@ def source(tmp_path):
 
 
 @pytest.fixture
-def backup(source, tmp_path, capsys):
+def backup(source, tmp_path):
     """Of the directory."""
     assert main(["backup", str(tmp_path / "backup"), "--data", str(source)]) == 0
-    capsys.readouterr()
     return tmp_path / "backup"
 
 
@@ -371,20 +370,25 @@ def test_a_restored_log_that_differs_from_the_backup_is_not_kept(backup, tmp_pat
     assert not [*tmp_path.glob("new*")]
 
 
-@pytest.mark.parametrize("wrong", ["offsets", "commits"])
-def test_what_a_broker_says_of_the_restored_directory_is_compared_too(backup, tmp_path, capsys, monkeypatch, wrong):
-    if wrong == "offsets":
-        patched = "_end_transactions"
-        monkeypatch.setattr(restore_module, patched, lambda manifest, options: {ORDERS: 1})
-    else:
-        store = GroupClient.store_commits
-        monkeypatch.setattr(
-            GroupClient,
-            "store_commits",
-            lambda self, group, commits: store(self, group, dict.fromkeys(commits, Commit(1))),
-        )
+def test_a_log_start_offset_that_is_another_one_is_noticed(backup, tmp_path, capsys, monkeypatch):
+    kept = [name for name in restore_module.CHECKPOINTS if not name.startswith("log-start")]
+    monkeypatch.setattr(restore_module, "CHECKPOINTS", kept)
     status, out, err = run(capsys, "restore", backup, tmp_path / "new", "--apply")
-    assert (status, out) == (2, "") and "nothing is restored" in err
+    assert (status, out) == (2, "")
+    assert "orders-0 would have the offsets 0 to 44, the backup has 7 to 44: nothing is restored" in err
+    assert not [*tmp_path.glob("new*")]
+
+
+def test_committed_offsets_that_are_others_are_noticed(backup, tmp_path, capsys, monkeypatch):
+    store = GroupClient.store_commits
+    monkeypatch.setattr(
+        GroupClient,
+        "store_commits",
+        lambda self, group, commits: store(self, group, dict.fromkeys(commits, Commit(1))),
+    )
+    status, out, err = run(capsys, "restore", backup, tmp_path / "new", "--apply")
+    assert (status, out) == (2, "")
+    assert "group billing has other committed offsets than the backup: nothing is restored" in err
     assert not [*tmp_path.glob("new*")]
 
 
@@ -411,6 +415,30 @@ def test_a_setting_of_the_command_line_replaces_that_of_the_backup(backup, tmp_p
         for topic in ("orders", "keyed"):
             settings = configs.settings(ConfigResource(ResourceKind.TOPIC, topic))
             assert (settings["segment.bytes"].value, settings["retention.ms"].value) == ("2097152", "-1")
+
+
+def test_a_topic_that_needs_more_replicas_than_one_is_named(source, tmp_path, capsys):
+    with kcore.Broker(source, **SETTINGS) as broker:
+        words = ["--topic", "orders", "min.insync.replicas=2", "--apply", "--bootstrap", broker.bootstrap_servers]
+        assert main(["configs", "set", *words]) == 0
+    assert main(["backup", str(tmp_path / "backup"), "--data", str(source)]) == 0
+    capsys.readouterr()
+    status, lines = run_json(capsys, "restore", tmp_path / "backup", tmp_path / "new")
+    (warning,) = [line["problem"] for line in lines if line["type"] == "warning"]
+    assert (status, warning.split(":")[0]) == (0, "topic orders")
+    status, lines = run_json(
+        capsys, "restore", tmp_path / "backup", tmp_path / "new", "--config", "min.insync.replicas=1"
+    )
+    assert (status, [line for line in lines if line["type"] == "warning"]) == (0, [])
+
+
+def test_a_group_goes_on_where_it_was(backup, tmp_path, capfd):
+    assert main(["restore", str(backup), str(tmp_path / "new"), "--apply"]) == 0
+    with kcore.Broker(tmp_path / "new", **SETTINGS) as broker:
+        capfd.readouterr()
+        words = ["--group", "billing", "--format", r"%p@%o\n", "--bootstrap", broker.bootstrap_servers]
+        assert main(["consume", "orders", *words, "--isolation-level", "read_committed"]) == 0
+    assert capfd.readouterr().out.split() == [f"0@{offset}" for offset in [*range(12, 40), 43]]
 
 
 def test_a_restored_directory_may_be_another_brokers(backup, tmp_path, capsys):

@@ -67,6 +67,14 @@ def test_a_sound_broker_has_no_findings(capsys):
         assert (out, err) == ("nothing is wrong: 1 broker, 2 topics, 2 partitions, 1 group, 1 directory examined\n", "")
 
 
+def test_a_cluster_as_kcore_starts_it_has_no_findings(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders", min_insync_replicas=2)
+        commit(cluster, "billing", {TopicPartition("orders", 0): 0})
+        status, kinds, summary = examine(capsys, "--bootstrap", cluster.bootstrap_servers)
+        assert (status, kinds, summary["topics"]) == (0, {}, 2)
+
+
 def test_a_group_that_lags_without_members_is_a_finding(capsys):
     with kcore.Broker(**SETTINGS) as broker:
         for number in range(5):
