@@ -17,7 +17,7 @@ from kcore.common.progress import Progress
 from kcore.common.topic_partition import TopicPartition
 from kcore.log import meta_properties
 from kcore.log.log_offset_metadata import AppendOrigin
-from kcore.log.partition_metadata import read_topic_id
+from kcore.log.partition_metadata import format_topic_id, read_topic_id
 from kcore.mirror.topic_mirror import TopicMirror
 from kcore.tools import backup as backup_module
 from kcore.tools import restore as restore_module
@@ -146,6 +146,9 @@ def test_a_running_cluster_comes_back_with_the_same_offsets(source, tmp_path, ca
         for line in lines
         if line["type"] == "partition"
     }
+    topics = {topic.topic: topic.topic_id for topic in read_manifest(str(tmp_path / "backup")).topics}
+    ids = {name: read_topic_id(str(source / f"{name}-0")) for name in ("keyed", "orders")}
+    assert topics == {name: format_topic_id(topic_id) for name, topic_id in ids.items()}
     assert partitions == {"keyed-0": (0, 5), "orders-0": (7, 44), "orders-1": (0, 3), "orders-2": (0, 0)}
     assert [line for line in lines if line["type"] == "committed_offset"] == [
         {"type": "committed_offset", "group": "billing", "topic": tp.topic, "partition": tp.partition}
@@ -322,9 +325,12 @@ def test_a_backup_that_ends_early_leaves_nothing(source, tmp_path, capsys, monke
         words = ["backup", str(tmp_path / "backup"), "--bootstrap", broker.bootstrap_servers]
         wait = TopicMirror.wait_until_caught_up
 
+        signals = []
+
         def signalled(mirror, timeout_ms):
-            os.kill(os.getpid(), signal.SIGINT)
-            mirror._stopped.wait()
+            if not signals:
+                signals.append(os.kill(os.getpid(), signal.SIGINT))
+                assert mirror._stopped.wait(60)
             wait(mirror, timeout_ms)
 
         with monkeypatch.context() as patch:

@@ -9,6 +9,7 @@ import kcore
 from kcore.client.group_client import GroupClient
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.lost_records import encode_mark
 from kcore.testing import MockTime
 from kcore.tools import doctor, findings
@@ -18,7 +19,7 @@ from kcore.tools.cluster_command import admin_client
 from kcore.tools.command_line import Arguments, addresses
 from kcore.tools.main import main
 from tests import golden_data
-from tests.unit.log.logs import batch, idempotent
+from tests.unit.log.logs import batch, idempotent, marker
 from tests.unit.tools.command import LOG, flip, run_json
 from tests.unit.tools.test_groups import coordinator, member
 
@@ -152,6 +153,7 @@ def test_a_broker_that_is_away_and_what_follows_from_it(capsys):
         (away,) = kinds["broker_not_alive"]
         assert away["what"].startswith(f"broker {only} is not alive, and has ")
         (offline,) = kinds["no_leader"]
+        assert "--broker" not in offline["what"]
         assert (
             offline["what"].startswith("alone-0 has no leader: ")
             and offline["mend"] == f"start one of the brokers {only}"
@@ -276,6 +278,21 @@ def test_each_damaged_partition_is_one_line_with_its_repair(data, capsys):
     assert [line["mend"] for line in kinds["damage"]] == [f"`kcore repair {data / name}`" for name in ("t0-0", "t1-0")]
     first = kinds["damage"][0]["what"]
     assert first.startswith(f"{data / 't0-0' / LOG}: ") and first.endswith("1 damaged place more")
+
+
+def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        broker.create_topic("orders")
+    with kcore.open_log(directory / "orders-0", "a") as log:
+        log.append_as_leader(idempotent(77, 0, 2, is_transactional=True))
+        at = (directory / "orders-0" / LOG).stat().st_size
+        log.append_as_leader(marker(77, commit=True), origin=AppendOrigin.COORDINATOR)
+    for snapshot in (directory / "orders-0").glob("*.snapshot"):
+        snapshot.unlink()
+    flip(directory / "orders-0" / LOG, at + 16)
+    status, kinds, _ = examine(capsys, directory)
+    assert (status, [*kinds]) == (1, ["damage"])
 
 
 def test_an_unclean_stop_and_lost_records_are_findings(data, capsys):
