@@ -42,6 +42,7 @@ from kcore.errors import (
 )
 from kcore.inspect.directories import closed_directory
 from kcore.inspect.log_files import META_PROPERTIES_FILE, log_size_under, partition_dirs
+from kcore.inspect.repair import ASIDE_SUFFIX
 from kcore.inspect.topic_settings import copy_metadata
 from kcore.inspect.verifier import verify
 from kcore.log.checkpoints import (
@@ -97,9 +98,7 @@ PARTIAL_SUFFIX = ".partial"
 #: They name replicas, and belong to a move between brokers.
 _SETTINGS_OF_BROKERS = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
 #: Of a partition's directory: what is going, or was being written.
-_LEFT_OUT = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, ".repair-cut")
-
-
+_LEFT_OUT = (DELETED_SUFFIX, CLEANED_SUFFIX, TEMPORARY_SUFFIX, ASIDE_SUFFIX)
 #: Without the high watermarks: a broker that has the only replica knows them by the end of the log.
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
 LOCAL_TIMEOUT_MS = 60_000
@@ -152,15 +151,21 @@ def run(args: Arguments) -> int:
     return OK
 
 
-@contextmanager
-def new_directory(target: str) -> Iterator[str]:
-    """The path of a directory that gets the name `target` when the block ends, and is removed where it raises.  Raises
-    UsageError where one of the two is there, OSError."""
+def check_new(target: str) -> None:
+    """Raises UsageError where it is there, or is left from a run that did not end."""
     partial = f"{target}{PARTIAL_SUFFIX}"
     if os.path.lexists(target):
         raise UsageError(f"{target} is there already: nothing is changed; name another directory")
     if os.path.lexists(partial):
         raise UsageError(f"{partial} is there: a run that did not end has left it; remove it first")
+
+
+@contextmanager
+def new_directory(target: str) -> Iterator[str]:
+    """The path of a directory that gets the name `target` when the block ends, and is removed where it raises.  Raises
+    UsageError where one of the two is there, OSError."""
+    check_new(target)
+    partial = f"{target}{PARTIAL_SUFFIX}"
     os.makedirs(partial)
     try:
         yield partial

@@ -29,6 +29,7 @@ from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
 from kcore.tools.backup import (
     CHECKPOINTS,
     LOCAL_TIMEOUT_MS,
+    check_new,
     contents_as_json,
     contents_as_text,
     counts,
@@ -109,7 +110,7 @@ def run(args: Arguments) -> int:
                     _compare(manifest, source, partial, outcome, progress)
                     sync_tree(partial)
             else:
-                _check_free(target)
+                check_new(target)
                 for file in manifest.files:
                     copy_checked(file, os.path.join(source, file.file), None, progress)
     except Stopped:
@@ -119,13 +120,6 @@ def run(args: Arguments) -> int:
     for line in _lines(args, manifest, target, outcome):
         print(line)
     return DAMAGE if outcome.problems else OK
-
-
-def _check_free(target: str) -> None:
-    """Raises UsageError, as --apply would."""
-    if os.path.lexists(target):
-        with new_directory(target):
-            pass
 
 
 def _chosen(manifest: Manifest, names: Sequence[str]) -> Manifest:
