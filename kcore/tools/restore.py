@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from kcore.client.acl_client import Acl, AclClient, AclFilter
 from kcore.client.admin_client import Node
@@ -69,6 +70,16 @@ class _Outcome:
     problems: list[str] = field(default_factory=list)
 
 
+def _refuse_cluster(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Raises click.UsageError where it is on the command line; a configuration file has it for other commands."""
+    if ctx.get_parameter_source("bootstrap") is ParameterSource.COMMANDLINE and not ctx.resilient_parsing:
+        raise click.UsageError(
+            "a running cluster cannot be restored into: its leaders would give the records new offsets.  Restore into "
+            "a new DATA_DIR and `kcore serve --data` it",
+            ctx,
+        )
+
+
 @command(example="kcore restore /backups/monday /var/lib/kcore --apply")
 @click.argument("backup", type=DIRECTORY, metavar="BACKUP", help="a directory that `kcore backup` has made")
 @click.argument(
@@ -86,6 +97,7 @@ class _Outcome:
 )
 @click.option("--id", type=broker_id, metavar="N", help="the id of the broker that will serve it; default 1")
 @config_option("a setting of each restored topic, in the place of the backup's, as retention.ms=-1")
+@click.option("--bootstrap", "--bootstrap-server", hidden=True, expose_value=False, callback=_refuse_cluster)
 @apply_option()
 @quiet_option()
 @json_option("one JSON object a line for each partition and committed offset, the summary last")

@@ -316,6 +316,15 @@ def test_what_is_there_is_never_written_to(source, backup, tmp_path, capsys):
     assert contents(backup) == before
 
 
+def test_a_running_cluster_is_not_restored_into(backup, tmp_path, capsys, monkeypatch):
+    status, out, err = run(capsys, "restore", backup, tmp_path / "new", "--apply", "--bootstrap", "localhost:1")
+    assert (status, out) == (2, "")
+    assert "a running cluster cannot be restored into: its leaders would give the records new offsets" in err
+    (tmp_path / "config.toml").write_text('bootstrap = "localhost:1"\n')
+    monkeypatch.setenv("KCORE_CONFIG", str(tmp_path / "config.toml"))
+    assert run(capsys, "restore", backup, tmp_path / "new")[0] == 0
+
+
 def test_a_damaged_log_is_not_backed_up(source, tmp_path, capsys):
     flip(source / "orders-0" / LOG, 200)
     status, out, err = run(capsys, "backup", tmp_path / "backup", "--data", source)
