@@ -94,6 +94,14 @@ class LogEnd(NamedTuple):
     problem: str | None = None
 
 
+class Commit(NamedTuple):
+    """What a group stores for a partition.  leader_epoch: of the last record before the offset, -1 for none."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
 class GroupClient(AdminClient):
     """For one thread.  What goes to a group's coordinator is sent again, within the timeout, as long as there is none,
     it is loading, it cannot be reached or another broker has become it; not where its process stands still.
@@ -171,6 +179,10 @@ class GroupClient(AdminClient):
 
     def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """Of every partition for which the group has committed one.  Raises as describe_group()."""
+        return {tp: commit.offset for tp, commit in self.commits(group_id).items()}
+
+    def commits(self, group_id: str) -> dict[TopicPartition, Commit]:
+        """committed_offsets(), with all that is stored."""
         response = self._send_until_loaded(
             group_id,
             lambda: self._coordinator_address(group_id),
@@ -181,7 +193,9 @@ class GroupClient(AdminClient):
         )
         _raise_error(response.error_code, f"the offsets of group {group_id!r}")
         return {
-            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+            TopicPartition(topic.name, partition.partition_index): Commit(
+                partition.committed_offset, partition.committed_leader_epoch, partition.metadata or ""
+            )
             for topic in response.topics
             for partition in topic.partitions
             if partition.error_code == NONE and partition.committed_offset >= 0
@@ -275,11 +289,20 @@ class GroupClient(AdminClient):
         self, group_id: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, ApiError | None]:
         """Store these offsets for a group without members; the error of each partition.  Raises as describe_group()."""
+        return self.store_commits(group_id, {tp: Commit(offset) for tp, offset in offsets.items()})
+
+    def store_commits(
+        self, group_id: str, commits: Mapping[TopicPartition, Commit]
+    ) -> dict[TopicPartition, ApiError | None]:
+        """commit_offsets(), with all that is stored."""
         topics: dict[str, list[oc.OffsetCommitRequestPartition]] = {}
-        for tp, offset in offsets.items():
+        for tp, commit in commits.items():
             topics.setdefault(tp.topic, []).append(
                 oc.OffsetCommitRequestPartition(
-                    partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+                    partition_index=tp.partition,
+                    committed_offset=commit.offset,
+                    committed_leader_epoch=commit.leader_epoch,
+                    committed_metadata=commit.metadata,
                 )
             )
         response = self._send_until_loaded(

@@ -27,6 +27,14 @@ def cleanup_policy(data_dir: str, topic: str) -> tuple[str, ...] | None:
     return None if policy is None else tuple(word.strip() for word in policy.split(","))
 
 
+def copy_metadata(data_dir: str, target: str) -> None:
+    """Copy the metadata of a data directory, if there is any, into another directory.  Raises OSError."""
+    for suffix in ("", _WAL_SUFFIX):
+        name = METADATA_FILE + suffix
+        if os.path.isfile(os.path.join(data_dir, name)):
+            shutil.copyfile(os.path.join(data_dir, name), os.path.join(target, name))
+
+
 def _state_of(path: str) -> tuple[int, ...]:
     """Inode, size and modification time of a file; () if it is not there."""
     try:
@@ -42,11 +50,8 @@ def _topic_settings(path: str, state: tuple[tuple[int, ...], ...]) -> dict[str, 
     broker that has it locked."""
     try:
         with tempfile.TemporaryDirectory(prefix="kcore-") as alone:
-            copy = os.path.join(alone, METADATA_FILE)
-            for suffix in ("", _WAL_SUFFIX):
-                if os.path.isfile(path + suffix):
-                    shutil.copyfile(path + suffix, copy + suffix)
-            store = EmbeddedStore(copy, durable=False)
+            copy_metadata(os.path.dirname(path), alone)
+            store = EmbeddedStore(os.path.join(alone, METADATA_FILE), durable=False)
             try:
                 nodes = {topic: store.get(topic_config(topic)) for topic in store.children(TOPIC_CONFIGS)}
                 return {topic: decode_config(node.data) for topic, node in nodes.items() if node is not None}

@@ -87,7 +87,6 @@ class LsoExplanation:
             "coordinator has forgotten is ended with Kafka's tool:",
             f"  kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {self.topic} --partition "
             f"{self.partition} --start-offset {txn.first_offset}",
-            "kcore's brokers have no transaction coordinator: they cannot end it",
         ]
 
 

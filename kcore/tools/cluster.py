@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import click
 
-from kcore.client.admin_client import ClusterDescription, PartitionDescription
+from kcore.client.admin_client import AdminClient, ClusterDescription, PartitionDescription
 from kcore.client.broker_process import process_of_member
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
@@ -44,33 +44,16 @@ def run(args: Arguments) -> int:
     """0; 1 if a broker does not answer or runs without a session, a partition has no leader, or fewer replicas in sync
     than it has, or the metadata store is locked."""
     with admin_client(args, ends_where_locked=True) as admin:
-        cluster = admin.describe_cluster()
-        for name in args.topics:
-            if name not in cluster.topics:
-                raise UsageError(f"there is no topic {name!r}{nearest(name, cluster.topics)}")
-        silences = admin.silent_brokers(cluster.brokers.values())
-    partitions = {
-        TopicPartition(topic.name, number): partition
-        for topic in cluster.topics.values()
-        for number, partition in topic.partitions.items()
-    }
-    # Also those that are not alive, if they have replicas.
-    brokers = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
+        state = look_at(admin, args.topics)
+    cluster, partitions, brokers, silent, problems, lock = state
     if args.broker is not None and args.broker not in brokers:
         raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
-    # The cluster has ended their sessions; their processes may be here all the same.
-    processes = {number: _process_text(cluster, number) for number in brokers if number not in cluster.brokers}
-    silent = {number: silence.reason for number, silence in silences.items()}
-    silent |= {number: text for number, text in processes.items() if text is not None}
-    internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
     problems = [
-        _Problem(tp, partition, tp.topic in internal)
-        for tp, partition in sorted(partitions.items())
-        if not is_in_sync(partition)
-        and (not args.topics or tp.topic in args.topics)
-        and (args.broker is None or args.broker in partition.replicas)
+        problem
+        for problem in problems
+        if (not args.topics or problem.topic_partition.topic in args.topics)
+        and (args.broker is None or args.broker in problem.partition.replicas)
     ]
-    lock = store_lock_of(cluster, silences)
     summary = _summary(cluster, partitions) | {"store_lock": lock}
     broker_events = [_broker(number, cluster, partitions, silent) for number in brokers]
     if args.json:
@@ -86,6 +69,46 @@ def run(args: Arguments) -> int:
     return DAMAGE if problems or silent or lock is not None else OK
 
 
+class ClusterState(NamedTuple):
+    """brokers: ids, also of those that are not alive and have replicas.  silent: why a broker does not answer, or what
+    its process does where it is not registered.  problems: the partitions that are not in order.  store_lock: who has
+    locked the metadata store, None if it is not."""
+
+    cluster: ClusterDescription
+    partitions: Mapping[TopicPartition, PartitionDescription]
+    brokers: list[int]
+    silent: Mapping[int, str]
+    problems: list[PartitionProblem]
+    store_lock: str | None
+
+
+def look_at(admin: AdminClient, topics: Iterable[str] = ()) -> ClusterState:
+    """Raises UsageError unless all these topics are there, OSError, KafkaError."""
+    cluster = admin.describe_cluster()
+    for name in topics:
+        if name not in cluster.topics:
+            raise UsageError(f"there is no topic {name!r}{nearest(name, cluster.topics)}")
+    silences = admin.silent_brokers(cluster.brokers.values())
+    partitions = {
+        TopicPartition(topic.name, number): partition
+        for topic in cluster.topics.values()
+        for number, partition in topic.partitions.items()
+    }
+    brokers = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
+    # The cluster has ended their sessions; their processes may be here all the same.
+    processes = {number: _process_text(cluster, number) for number in brokers if number not in cluster.brokers}
+    silent = {number: silence.reason for number, silence in silences.items()}
+    silent |= {number: text for number, text in processes.items() if text is not None}
+    internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
+    problems = [
+        PartitionProblem(tp, partition, tp.topic in internal)
+        for tp, partition in sorted(partitions.items())
+        if not is_in_sync(partition)
+    ]
+    lock = store_lock_of(cluster, silences)
+    return ClusterState(cluster, partitions, brokers, silent, problems, lock)
+
+
 def _process_text(cluster: ClusterDescription, broker: int) -> str | None:
     """What the process of a broker that is not registered does; None for none on this machine."""
     process = process_of_member(cluster.cluster_id, broker)
@@ -95,7 +118,7 @@ def _process_text(cluster: ClusterDescription, broker: int) -> str | None:
     return process.stopped_reason() or "; ".join(filter(None, [runs, process.locked_reason()]))
 
 
-class _Problem(NamedTuple):
+class PartitionProblem(NamedTuple):
     """A partition without a leader, or with a replica that is not in sync."""
 
     topic_partition: TopicPartition
@@ -190,10 +213,10 @@ def _broker_text(event: Mapping[str, object]) -> str:
     )
 
 
-def _problem_lines(problems: list[_Problem], cluster: ClusterDescription, with_internal: bool) -> Iterator[str]:
+def _problem_lines(problems: list[PartitionProblem], cluster: ClusterDescription, with_internal: bool) -> Iterator[str]:
     """Partitions of one heading below each other; of an internal topic one line for each heading, unless all its
     partitions are wanted."""
-    headings: dict[str, list[_Problem]] = {}
+    headings: dict[str, list[PartitionProblem]] = {}
     for problem in sorted(problems, key=lambda problem: (not problem.is_offline, problem.not_in_sync)):
         headings.setdefault(_heading(problem), []).append(problem)
     for heading, group in headings.items():
@@ -208,7 +231,7 @@ def _problem_lines(problems: list[_Problem], cluster: ClusterDescription, with_i
             yield f"    {name} (internal): {count} of {counted(len(cluster.topics[name].partitions), 'partition')}"
 
 
-def _heading(problem: _Problem) -> str:
+def _heading(problem: PartitionProblem) -> str:
     if problem.is_offline:
         return "offline, without a leader"
     return (

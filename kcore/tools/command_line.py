@@ -81,6 +81,11 @@ def quiet_option(what: str = "no progress on stderr") -> Decorator:
     return click.option("--quiet", "-q", is_flag=True, help=what)
 
 
+def config_option(what: str = "a setting") -> Decorator:
+    """--config of topics."""
+    return click.option("--config", type=_setting, multiple=True, metavar="NAME=VALUE", help=f"{what}; repeatable")
+
+
 def reading_options() -> Decorator:
     """Options of the commands that read whole directories."""
     return several(
@@ -140,6 +145,14 @@ def protocol_string(text: str) -> str:
     if len(data) > _LONGEST_STRING:
         raise click.BadParameter(f"{bytes_text(data)}: a request carries at most {_LONGEST_STRING} bytes")
     return text
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Raises click.BadParameter."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
+    return protocol_string(name), protocol_string(value)
 
 
 def protocol_strings(text: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import click
@@ -19,6 +20,7 @@ from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, Unkno
 from kcore.record import record_lines
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import columns_of
+from kcore.record.record_lines import Formatter
 from kcore.tools import record_output
 from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.cluster_command import (
@@ -30,9 +32,19 @@ from kcore.tools.cluster_command import (
     topic_options,
 )
 from kcore.tools.cluster_names import group_ids
-from kcore.tools.command_line import INTERRUPTED, OK, Arguments, UsageError, json_option, positive, protocol_string
+from kcore.tools.command_line import (
+    FILE,
+    INTERRUPTED,
+    OK,
+    Arguments,
+    UsageError,
+    json_option,
+    positive,
+    protocol_string,
+)
 from kcore.tools.commands import command
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
+from kcore.tools.parquet_output import ParquetFile
 
 _CLIENT_ID = "kcore-consume"
 _LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
@@ -98,7 +110,12 @@ class _Span(NamedTuple):
     help="read_committed: without the records of transactions that are open or were aborted",
 )
 @json_option("one JSON object a line for each record, which kcore produce takes back")
-@click.option("--format", metavar="TEXT", help=f"as kcat: {record_output.FORMAT_HELP}.  json: the same as --json")
+@click.option(
+    "--format",
+    metavar="TEXT",
+    help=f"as kcat: {record_output.FORMAT_HELP}.  json: the same as --json.  parquet: a Parquet file, --output",
+)
+@click.option("--output", type=FILE, metavar="FILE", help="where Parquet goes; it is there once it is complete")
 @bootstrap_option()
 @timeout_option("give up when a partition's leader is away for so long")
 def run(args: Arguments) -> int:
@@ -106,8 +123,9 @@ def run(args: Arguments) -> int:
     if args.follow and args.until is not None and args.until.offset is None:
         raise UsageError("--follow goes on for ever: --until can only be an offset with it")
     args.topic = one_topic(args)
-    printer = _Printer(args)
-    with group_client(args) as (client, errors):
+    if (args.format == "parquet") != (args.output is not None):
+        raise UsageError("--format parquet and --output FILE go together")
+    with closing(_Printer(args)) as printer, group_client(args) as (client, errors):
         leaders = TopicLeaders(
             client,
             args.topic,
@@ -201,7 +219,7 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
             printed = {item.partition: printer.print(item) for item in came if not printer.is_full}
             printer.flush()
             commits.note(printed)
-            if not came or commits.are_due:
+            if printer.keeps_what_is_printed and (not came or commits.are_due):
                 commits.commit(is_last=False)
     except TopicGone:
         commits.forget()
@@ -210,21 +228,29 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
         if not is_endless:
             return INTERRUPTED
     finally:
+        if printer.keeps_what_is_printed:
+            commits.commit()
+    if not printer.keeps_what_is_printed:
+        printer.finish()
         commits.commit()
     return OK
 
 
 class _Printer:
-    """Chooses the records that the options name, and writes them to stdout."""
+    """Chooses the records that the options name, and writes them to stdout or to a Parquet file."""
 
     def __init__(self, args: Arguments) -> None:
-        """Raises UsageError."""
+        """Raises UsageError; ImportError, OSError for a Parquet file."""
         self._key = None if args.key is None else os.fsencode(args.key)
         self._headers = [_wanted_header(text) for text in args.header]
         self._left = args.max
         self._columns: Sequence[str] | None = None
         self._out = sys.stdout.buffer
-        if args.json or args.format == "json":
+        self._format: Formatter | None = None
+        self._file: ParquetFile | None = None
+        if args.format == "parquet":
+            self._file = ParquetFile(args.output, args.topic)
+        elif args.json or args.format == "json":
             is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
             self._format = record_lines.json_lines(args.topic, ascii_only=not is_utf8)
         elif args.format is not None:
@@ -257,11 +283,29 @@ class _Printer:
                 rows = _first_rows(count, rows, self._left)
                 next_offset = int(columns["offset"][rows[-1]]) + 1
             self._left -= min(count, self._left)
-        self._write(self._format(columns, fetched.partition, rows))
+        if self._file is not None:
+            self._file.write(columns, fetched.partition, rows)
+        elif self._format is not None:
+            self._write(self._format(columns, fetched.partition, rows))
         return next_offset
 
     def flush(self) -> None:
         self._out.flush()
+
+    @property
+    def keeps_what_is_printed(self) -> bool:
+        """False for a file, of which nothing is left unless finish() is called."""
+        return self._file is None
+
+    def finish(self) -> None:
+        """Raises OSError."""
+        if self._file is not None:
+            self._file.finish()
+            self._file = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.discard()
 
     def _write(self, text: bytes) -> None:
         left = memoryview(text)

@@ -22,7 +22,7 @@ groups = Group(
 )
 
 
-class _Position(NamedTuple):
+class GroupPosition(NamedTuple):
     """Where a group is in one partition.  committed_offset: None if it has committed none.  member: who consumes the
     partition now."""
 
@@ -83,7 +83,7 @@ def _run_describe(args: Arguments) -> int:
         for name in names:
             try:
                 group = client.describe_group(name)
-                positions = _positions(client, group)
+                positions = positions_of(client, group)
             except ApiError as error:
                 missing = True
                 errors.print(str(error))
@@ -96,17 +96,17 @@ def _run_describe(args: Arguments) -> int:
     return USAGE if missing or status else DAMAGE if unknown else OK
 
 
-def _positions(client: GroupClient, group: GroupDescription) -> list[_Position]:
+def positions_of(client: GroupClient, group: GroupDescription) -> list[GroupPosition]:
     """Of each partition that the group has committed an offset for, or that is assigned to a member."""
     committed = client.committed_offsets(group.group_id)
     consumers = {tp: member for member in group.members for tp in member.assignment or ()}
     partitions = sorted({*committed, *consumers})
     ends = client.log_end_offsets(partitions)
     unknown = LogEnd(None, "its leader's answer has nothing about it")
-    return [_Position(tp, committed.get(tp), ends.get(tp, unknown), consumers.get(tp)) for tp in partitions]
+    return [GroupPosition(tp, committed.get(tp), ends.get(tp, unknown), consumers.get(tp)) for tp in partitions]
 
 
-def _as_json(group: GroupDescription, positions: list[_Position]) -> dict[str, Any]:
+def _as_json(group: GroupDescription, positions: list[GroupPosition]) -> dict[str, Any]:
     members = [
         member._asdict()
         | {
@@ -139,7 +139,7 @@ def _as_json(group: GroupDescription, positions: list[_Position]) -> dict[str, A
     }
 
 
-def _lines(group: GroupDescription, positions: list[_Position]) -> list[str]:
+def _lines(group: GroupDescription, positions: list[GroupPosition]) -> list[str]:
     protocol = f", protocol {group.protocol}" if group.protocol else ""
     lines = [
         f"{group.group_id}: {group.state}{protocol}, coordinator {group.coordinator.broker_id}, "

@@ -27,6 +27,10 @@ COMMANDS = {
         "kcore.tools.cluster:run",
         "show a running cluster's brokers, and partitions without a leader or replica",
     ),
+    "doctor": (
+        "kcore.tools.doctor:run",
+        "say what is wrong with a running cluster or with directories, and which command mends it",
+    ),
     "metadata": (
         "kcore.tools.metadata:run",
         "show a running cluster's id, controller, brokers, features and APIs",
@@ -47,6 +51,10 @@ COMMANDS = {
         "write lines of stdin or of files as records to a topic of a running cluster",
     ),
     "consume": ("kcore.tools.consume:run", "print the records of a topic of a running cluster"),
+    "replay": (
+        "kcore.tools.replay:run",
+        "write the records of a topic or of partition directories to another topic, in their original timing",
+    ),
     "web": ("kcore.tools.web:run", "serve a page about a cluster or data directories, for a browser"),
     "reassign": ("kcore.tools.reassign:run", "move partitions of a running cluster to other brokers"),
     "logdirs": (
@@ -58,6 +66,14 @@ COMMANDS = {
         "elect the preferred leaders of partitions, or any replica where all others are gone",
     ),
     "mirror": ("kcore.tools.mirror:run", "copy a topic of a running cluster into a data directory, byte for byte"),
+    "backup": (
+        "kcore.tools.backup:run",
+        "copy topics with their offsets, settings and groups' offsets into a directory that restore reads",
+    ),
+    "restore": (
+        "kcore.tools.restore:run",
+        "say what a backup has; with --apply, make a data directory of it",
+    ),
     "spark": (
         "kcore.tools.spark:spark",
         "verify, reindex, recompress and more on Spark, in parallel inside a partition",

@@ -80,7 +80,7 @@ def run(args: Arguments) -> int:
     if args.address is not None and args.bootstrap.is_given:
         raise UsageError("BOOTSTRAP and --bootstrap are the same: give one of them")
     args.bootstrap = args.address or args.bootstrap
-    mirror = TopicMirror(_answering(args), args.topic, args.data_dir, args.partitions)
+    mirror = TopicMirror(answering_brokers(args), args.topic, args.data_dir, args.partitions)
     with stop_on_signal(mirror.stop) as stopped, mirror:
         mirror.wait_until_caught_up(args.timeout * 1000)
         if args.follow:
@@ -90,7 +90,7 @@ def run(args: Arguments) -> int:
     return INTERRUPTED if stopped.is_set() and not args.follow else OK
 
 
-def _answering(args: Arguments) -> list[Address]:
+def answering_brokers(args: Arguments) -> list[Address]:
     """The cluster's brokers that answer; the others are named on stderr.  Raises OSError if none does, UsageError."""
     silent: dict[Address, Silence] = {}
     bootstrap, timeout_ms = addresses(args.bootstrap), int(args.timeout * 1000)

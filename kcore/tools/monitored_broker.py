@@ -83,11 +83,13 @@ def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | Bro
         existing = cluster.topics[topic_partition.topic].partitions
         raise UsageError(no_partition_text(topic_partition.topic, existing, topic_partition.partition))
     if partition.leader not in cluster.brokers:
-        raise UsageError(_why_nobody_leads(topic_partition, partition, cluster))
+        alive = [replica for replica in partition.replicas if replica in cluster.brokers]
+        explains = f".  --broker {alive[0]} explains its replica" if alive else ""
+        raise UsageError(f"{why_nobody_leads(topic_partition, partition, cluster)}{explains}")
     return cluster.brokers[partition.leader]
 
 
-def _why_nobody_leads(
+def why_nobody_leads(
     topic_partition: TopicPartition, partition: PartitionDescription, cluster: ClusterDescription
 ) -> str:
     """Who may lead, who is there, and what helps."""
@@ -99,6 +101,6 @@ def _why_nobody_leads(
     if alive and not set(alive) & set(partition.isr):
         return (
             f"{why}; only if none of them comes back: kcore elect {topic_partition.topic}:{topic_partition.partition} "
-            f"--unclean, which loses what {ids_text(alive)} did not copy.  --broker {alive[0]} explains its replica"
+            f"--unclean, which loses what {ids_text(alive)} did not copy"
         )
-    return f"{why}.  --broker {alive[0]} explains its replica" if alive else why
+    return why

@@ -35,8 +35,8 @@ from kcore.tools.command_line import (
     OK,
     USAGE,
     Arguments,
-    Decorator,
     UsageError,
+    config_option,
     positive_int16,
     positive_int32,
     protocol_string,
@@ -215,18 +215,6 @@ def _nearest_topic(admin: AdminClient, name: str) -> str:
         return ""
 
 
-def _config_option() -> Decorator:
-    return click.option("--config", type=_setting, multiple=True, metavar="NAME=VALUE", help="a setting; repeatable")
-
-
-def _setting(text: str) -> tuple[str, str]:
-    """Raises click.BadParameter."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise click.BadParameter(f"{text!r}: expected NAME=VALUE")
-    return protocol_string(name), protocol_string(value)
-
-
 def _assignment(text: str) -> list[tuple[int, ...]]:
     """Raises click.BadParameter."""
     return [broker_ids(part) for part in text.split(":")]
@@ -252,7 +240,7 @@ def _assignment(text: str) -> list[tuple[int, ...]]:
     metavar="ID,ID:ID,ID...",
     help="the brokers of each partition, the preferred leader first; instead of both numbers",
 )
-@_config_option()
+@config_option()
 @click.option("--if-not-exists", is_flag=True, help="a topic that exists already is no error")
 @cluster_options("one JSON object")
 def _run_create(args: Arguments) -> int:
@@ -291,7 +279,7 @@ def _run_create(args: Arguments) -> int:
 )
 @topic_options()
 @click.option("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
-@_config_option()
+@config_option()
 @click.option(
     "--delete-config", type=protocol_string, multiple=True, metavar="NAME", help="take the brokers' value again"
 )

@@ -66,6 +66,11 @@ ON_THE_COMMAND_LINE = [
         ["dump", "--format", "arrow", "-o", "-", PARTITION],
         "--format arrow needs pyarrow: pip install 'kcore[arrow]'",
     ),
+    (
+        "pyarrow",
+        ["consume", "t", "--format", "parquet", "--output", "x.parquet"],
+        "--format parquet needs pyarrow: pip install 'kcore[arrow]'",
+    ),
     ("pyspark", ["spark", "verify", PARTITION], SPARK.format("pyspark")),
     ("pyarrow", ["spark", "compaction", PARTITION], SPARK.format("pyarrow")),
     ("pandas", ["spark", "verify", PARTITION], SPARK.format("pandas")),

@@ -33,6 +33,7 @@ COMMANDS = {
     "explain fetch": ["orders", "--bootstrap", "{servers}"],
     "explain lso": ["orders", "--bootstrap", "{servers}"],
     "cluster": ["--bootstrap", "{servers}"],
+    "doctor": ["--bootstrap", "{servers}"],
     "metadata": ["--apis", "--bootstrap", "{servers}"],
     "topics list": ["--internal", "--bootstrap", "{servers}"],
     "topics describe": ["--bootstrap", "{servers}"],
@@ -58,6 +59,9 @@ COMMANDS = {
     "logdirs move": ["orders", "--to", "{log_dir}", "--bootstrap", "{servers}"],
     "elect": ["orders", "--bootstrap", "{servers}"],
     "mirror": ["{servers}", "orders", "{empty}"],
+    "backup": ["{new_backup}", "--bootstrap", "{servers}"],
+    "restore": ["{backup}", "{new_data}"],
+    "replay": ["orders", "replayed", "--bootstrap", "{servers}"],
     "consume": ["orders", "--bootstrap", "{servers}"],
 }
 
@@ -71,7 +75,7 @@ def places(tmp_path_factory):
     flip(damaged / "g-none-0" / LOG, 3541 + 20)
     acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
     with kcore.Cluster(1, offsets_topic_num_partitions=1, **acls) as cluster:
-        for topic in ("old", "orders"):
+        for topic in ("old", "orders", "replayed"):
             cluster.create_topic(topic)
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
@@ -80,7 +84,12 @@ def places(tmp_path_factory):
         assert main(["quotas", "set", *quota, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")
         assert main(["acls", "add", *acl, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
+        backup = directory / "backup"
+        assert main(["backup", str(backup), "--bootstrap", cluster.bootstrap_servers]) == 0
         yield {
+            "backup": backup,
+            "new_backup": directory / "new_backup",
+            "new_data": directory / "new_data",
             "data": data,
             "damaged": damaged,
             "empty": directory / "empty",

@@ -1,0 +1,336 @@
+"""kcore doctor, against clusters and directories with known illnesses."""
+
+import errno
+import shutil
+
+import pytest
+
+import kcore
+from kcore.client.group_client import GroupClient
+from kcore.common.time import SYSTEM_TIME
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.log.lost_records import encode_mark
+from kcore.testing import MockTime
+from kcore.tools import doctor, findings
+from kcore.tools.bootstrap import Bootstrap
+from kcore.tools.cluster import PartitionProblem, look_at
+from kcore.tools.cluster_command import admin_client
+from kcore.tools.command_line import Arguments, addresses
+from kcore.tools.main import main
+from tests import golden_data
+from tests.unit.log.logs import batch, idempotent, marker
+from tests.unit.tools.command import LOG, flip, run_json
+from tests.unit.tools.test_groups import coordinator, member
+
+SETTINGS = {"offsets_topic_num_partitions": 1, "log_retention_check_interval_ms": 1 << 62}
+
+
+@pytest.fixture(autouse=True)
+def no_full_disk(monkeypatch):
+    """The disk of the machine that runs the tests is none of theirs."""
+    monkeypatch.setattr(findings, "_FREE_SHARE", 0.0)
+
+
+def examine(capsys, *words):
+    """(exit status, findings by kind, the summary)."""
+    status, lines = run_json(capsys, "doctor", *words)
+    *found, summary = lines
+    assert (summary["type"], summary["findings"]) == ("summary", len(found))
+    assert all(line.keys() == {"type", "kind", "what", "mend", "since_ms"} for line in found)
+    kinds = {}
+    for line in found:
+        kinds.setdefault(line["kind"], []).append(line)
+    return status, kinds, summary
+
+
+def commit(broker, group, offsets):
+    with GroupClient(addresses(broker.bootstrap_servers), client_id="test", timeout_ms=30_000) as client:
+        assert not any(client.commit_offsets(group, offsets).values())
+
+
+# -- a cluster --------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_broker_has_no_findings(capsys):
+    with kcore.Broker(**SETTINGS) as broker:
+        broker.produce("orders", "a")
+        commit(broker, "billing", {TopicPartition("orders", 0): 1})
+        status, kinds, summary = examine(capsys, "--bootstrap", broker.bootstrap_servers)
+        assert (status, kinds) == (0, {})
+        assert summary == {"type": "summary", "findings": 0, "unexamined": 0, "brokers": 1, "topics": 2} | {
+            "partitions": 2,
+            "groups": 1,
+            "directories": 1,
+        }
+        assert main(["doctor", "--bootstrap", broker.bootstrap_servers]) == 0
+        out, err = capsys.readouterr()
+        assert (out, err) == ("nothing is wrong: 1 broker, 2 topics, 2 partitions, 1 group, 1 directory examined\n", "")
+
+
+def test_a_cluster_as_kcore_starts_it_has_no_findings(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders", min_insync_replicas=2)
+        commit(cluster, "billing", {TopicPartition("orders", 0): 0})
+        status, kinds, summary = examine(capsys, "--bootstrap", cluster.bootstrap_servers)
+        assert (status, kinds, summary["topics"]) == (0, {}, 2)
+
+
+def test_a_group_that_lags_without_members_is_a_finding(capsys):
+    with kcore.Broker(**SETTINGS) as broker:
+        for number in range(5):
+            broker.produce("orders", f"{number}")
+        commit(broker, "billing", {TopicPartition("orders", 0): 2})
+        assert main(["doctor", "--bootstrap", broker.bootstrap_servers]) == 1
+        out, _ = capsys.readouterr()
+        assert out.splitlines()[0] == (
+            "group billing has no members, and a lag of 3 offsets: start its consumers; if nobody needs it, "
+            "`kcore groups delete billing`"
+        )
+        assert out.splitlines()[1].startswith("1 finding: 1 broker, ")
+
+
+def test_a_group_is_stuck_if_it_is_in_a_rebalance_at_both_looks(monkeypatch, capsys):
+    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders")
+        time = MockTime()
+        monkeypatch.setattr(doctor, "SYSTEM_TIME", time)
+        monkeypatch.setattr(doctor.ClusterExamination.__init__, "__defaults__", (time,))
+        states = iter(["PreparingRebalance", "PreparingRebalance", "CompletingRebalance", "Stable"])
+        describe = GroupClient.describe_group
+        monkeypatch.setattr(
+            GroupClient, "describe_group", lambda self, name: describe(self, name)._replace(state=next(states))
+        )
+        with coordinator(cluster, "g") as (client, _), member(client, "g", [0]):
+            before_ms = time.milliseconds()
+            status, kinds, _ = examine(capsys, "--bootstrap", cluster.bootstrap_servers)
+            (found,) = kinds["group_rebalancing"]
+            assert status == 1 and "group g is in a rebalance (PreparingRebalance, 1 member) for 5 s" in found["what"]
+            assert time.milliseconds() - before_ms == 5000
+            assert examine(capsys, "--bootstrap", cluster.bootstrap_servers)[:2] == (0, {})
+
+
+def test_a_transaction_that_is_open_for_longer_than_it_may_be_is_a_finding(tmp_path, capsys):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        broker.create_topic("orders", 2)
+    with kcore.open_log(directory / "orders-1", "a") as log:
+        log.append_as_leader(batch(1))
+        log.append_as_leader(idempotent(77, 0, 2, epoch=3, is_transactional=True, timestamp=1_700_000_000_000))
+    status, kinds, _ = examine(capsys, directory)
+    (found,) = kinds["transaction_open"]
+    assert (status, found["since_ms"]) == (1, 1_700_000_000_000)
+    assert f"`kcore explain lso --dir {directory / 'orders-1'}`" in found["mend"]
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        status, kinds, _ = examine(capsys, "--bootstrap", broker.bootstrap_servers)
+        (found,) = kinds["transaction_open"]
+        assert (status, found["since_ms"]) == (1, 1_700_000_000_000)
+        assert "orders-1: read_committed consumers stop at offset 1: the transaction of producer 77" in found["what"]
+        assert "--topic orders --partition 1 --start-offset 1`" in found["mend"]
+
+
+def test_a_transaction_that_may_still_end_is_none(tmp_path, capsys):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        broker.create_topic("orders")
+        now_ms = SYSTEM_TIME.milliseconds()
+    with kcore.open_log(directory / "orders-0", "a") as log:
+        log.append_as_leader(idempotent(77, 0, 2, is_transactional=True, timestamp=now_ms))
+    assert examine(capsys, directory)[:2] == (0, {})
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        assert examine(capsys, "--bootstrap", broker.bootstrap_servers)[:2] == (0, {})
+
+
+def test_a_broker_that_is_away_and_what_follows_from_it(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders", 2, min_insync_replicas=2)
+        cluster.create_topic("alone", replication_factor=1)
+        only = cluster.leader("alone", 0)
+        cluster.stop(only)
+        left = [broker for number, broker in cluster.brokers.items() if number != only]
+        status, kinds, _ = examine(capsys, "--bootstrap", left[0].bootstrap_servers)
+        assert status == 1
+        (away,) = kinds["broker_not_alive"]
+        assert away["what"].startswith(f"broker {only} is not alive, and has ")
+        (offline,) = kinds["no_leader"]
+        assert "--broker" not in offline["what"]
+        assert (
+            offline["what"].startswith("alone-0 has no leader: ")
+            and offline["mend"] == f"start one of the brokers {only}"
+        )
+        lacking = [line["what"] for line in kinds["under_replicated"]]
+        assert any(
+            "orders-0" in text and f"without broker {only} in the ISR, which is not alive" in text for text in lacking
+        )
+        (alone,) = kinds["one_replica"]
+        assert "topic alone: one replica" in alone["what"]
+
+
+def test_brokers_that_differ_and_unwise_topics_are_findings(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("never", min_insync_replicas=4)
+        cluster.create_topic("all", min_insync_replicas=3)
+        cluster.create_topic("unclean", min_insync_replicas=2, unclean_leader_election_enable=True)
+        cluster.create_topic("one")
+        servers = cluster.bootstrap_servers
+        assert main(["configs", "set", "--broker", "1", "log.retention.ms=7", "--apply", "--bootstrap", servers]) == 0
+        capsys.readouterr()
+        status, kinds, _ = examine(capsys, "--bootstrap", servers)
+        (differ,) = kinds["settings_differ"]
+        assert status == 1
+        assert differ["mend"] == "`kcore configs unset --broker 1 log.retention.ms --apply`"
+        assert "the brokers differ in log.retention.ms: " in differ["what"] and "7 on 1" in differ["what"]
+        assert {
+            kind: [line["what"].split(":")[0] for line in kinds[kind]] for kind in kinds if kind != "settings_differ"
+        } == {
+            "min_insync_impossible": ["topic never"],
+            "min_insync_all": ["topic all"],
+            "unclean_elections": ["topic unclean"],
+            "min_insync_one": ["topic one"],
+        }
+        # What it names mends it.
+        for line in (line for lines in kinds.values() for line in lines):
+            command = line["mend"].split("`")[1].replace("=N", "=2").split()
+            assert main([*command[1:], "--bootstrap", servers]) == 0
+        capsys.readouterr()
+        assert "settings_differ" not in examine(capsys, "--bootstrap", servers)[1]
+
+
+def test_a_data_directory_that_is_offline_or_full_is_a_finding(tmp_path, capsys, monkeypatch):
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with kcore.Broker(log_dirs=",".join(map(str, dirs)), **SETTINGS) as broker:
+        monkeypatch.setattr(findings, "_FREE_SHARE", 1.1)
+        status, kinds, _ = examine(capsys, "--bootstrap", broker.bootstrap_servers)
+        assert status == 1 and len(kinds["disk_full"]) == 2
+        assert f"`kcore logdirs list --broker {broker.broker_id}`" in kinds["disk_full"][0]["mend"]
+        monkeypatch.setattr(findings, "_FREE_SHARE", 0.0)
+        channel = broker.replica_manager.log_manager.log_dir_failure_channel
+        channel.maybe_add_offline_log_dir(str(dirs[1]), OSError(errno.EIO, "broken"))
+        status, kinds, _ = examine(capsys, "--bootstrap", broker.bootstrap_servers)
+        (offline,) = kinds["log_dir_offline"]
+        assert status == 1 and f"{dirs[1]} is offline: KafkaStorageError" in offline["what"]
+
+
+def test_the_leader_says_why_a_live_replica_is_not_in_sync(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders")
+        cluster.produce("orders", "a")
+        leader = cluster.leader("orders", 0)
+        follower, other = sorted({0, 1, 2} - {leader})
+        args = Arguments(bootstrap=Bootstrap(cluster.bootstrap_servers), timeout=30)
+        examination = doctor.ClusterExamination(args)
+        with admin_client(args) as admin:
+            state = look_at(admin)
+        orders = TopicPartition("orders", 0)
+        lacking = state.partitions[orders]._replace(isr=(leader, other))
+        state = state._replace(problems=[PartitionProblem(orders, lacking, False)])
+        (finding,) = findings.of_partitions(state, examination._cause)
+        broker = cluster.brokers[leader]
+        (rule,) = (r.rule for r in broker.explain_isr("orders", 0).replicas if r.broker_id == follower)
+        assert finding.mend == "`kcore explain isr orders 0`"
+        assert finding.what.startswith(
+            f"1 partition led by broker {leader} without broker {follower} in the ISR (orders-0): {rule.split()[0]}"
+        )
+        assert finding.since_ms is not None
+        (silent,) = findings.of_partitions(state, lambda problem, number: None)
+        assert silent == finding._replace(what=finding.what.split(" (orders-0)")[0] + " (orders-0)", since_ms=None)
+
+
+def test_what_cannot_be_examined_is_named(capsys, monkeypatch):
+    with kcore.Broker(**SETTINGS) as broker:
+        broker.produce("orders", "a")
+
+        def refused(self, node):
+            raise ConnectionRefusedError("refused")
+
+        monkeypatch.setattr(doctor.LogDirClient, "log_dirs", refused)
+        assert main(["doctor", "--bootstrap", broker.bootstrap_servers]) == 2
+        assert "the data directories of broker 1: not examined: refused" in capsys.readouterr().err
+
+
+# -- directories ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        for partition in (0, 1):
+            broker.create_topic(f"t{partition}")
+            for number in range(3):
+                broker.produce(f"t{partition}", f"{number}")
+    return directory
+
+
+def test_a_sound_directory_has_no_findings(data, capsys):
+    status, kinds, summary = examine(capsys, data)
+    assert (status, kinds, summary["directories"]) == (0, {}, 2)
+    assert main(["doctor", str(data), "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith("nothing is wrong: 2 directories, ")
+
+
+def test_each_damaged_partition_is_one_line_with_its_repair(data, capsys):
+    for position in (70, 140):
+        flip(data / "t0-0" / LOG, position)
+    flip(data / "t1-0" / LOG, 70)
+    status, kinds, _ = examine(capsys, data)
+    assert status == 1 and [*kinds] == ["damage"]
+    assert [line["mend"] for line in kinds["damage"]] == [f"`kcore repair {data / name}`" for name in ("t0-0", "t1-0")]
+    first = kinds["damage"][0]["what"]
+    assert first.startswith(f"{data / 't0-0' / LOG}: ") and first.endswith("1 damaged place more")
+
+
+def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        broker.create_topic("orders")
+    with kcore.open_log(directory / "orders-0", "a") as log:
+        log.append_as_leader(idempotent(77, 0, 2, is_transactional=True))
+        at = (directory / "orders-0" / LOG).stat().st_size
+        log.append_as_leader(marker(77, commit=True), origin=AppendOrigin.COORDINATOR)
+    for snapshot in (directory / "orders-0").glob("*.snapshot"):
+        snapshot.unlink()
+    flip(directory / "orders-0" / LOG, at + 16)
+    status, kinds, _ = examine(capsys, directory)
+    assert (status, [*kinds]) == (1, ["damage"])
+
+
+def test_an_unclean_stop_and_lost_records_are_findings(data, capsys):
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "t1-0" / "lost-records").write_bytes(encode_mark(2))
+    status, kinds, _ = examine(capsys, data)
+    assert status == 1 and kinds.keys() == {"unclean_stop", "lost_records"}
+    (stop,) = kinds["unclean_stop"]
+    checkpoints = [path.stat().st_mtime for path in data.glob("*-checkpoint")]
+    assert stop["since_ms"] == int(max(checkpoints) * 1000)
+    assert stop["mend"] == f"`kcore serve --data {data}` recovers them at its start"
+    (lost,) = kinds["lost_records"]
+    assert lost["what"].startswith(f"{data / 't1-0'}: records from offset 2 on are missing")
+    kcore.Broker(data, **SETTINGS).start().stop()
+    assert "unclean_stop" not in examine(capsys, data)[1]
+
+
+def test_a_directory_in_use_is_no_unclean_stop(data, capsys):
+    with kcore.Broker(data, **SETTINGS):
+        assert not (data / ".kafka_cleanshutdown").exists()
+        assert examine(capsys, data)[:2] == (0, {})
+
+
+def test_a_directory_that_kafka_wrote_has_its_open_transaction(tmp_path, capsys):
+    copy = shutil.copytree(golden_data.data_dir(), tmp_path / "kafka")
+    status, kinds, _ = examine(capsys, copy)
+    assert status == 1 and [*kinds] == ["transaction_open"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["/no/such/path"], "/no/such/path: No such file or directory"),
+        (["{data}", "--bootstrap", "localhost:1"], "give one of them"),
+        (["--bootstrap", "127.0.0.1:1"], "127.0.0.1:1: "),
+    ],
+)
+def test_what_cannot_be_examined_at_all_is_status_2(data, capsys, words, reason):
+    assert main(["doctor", *(word.format(data=data) for word in words)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and reason in err
