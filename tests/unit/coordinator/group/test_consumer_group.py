@@ -94,6 +94,13 @@ def test_CG_10_the_previous_epoch_is_served_if_no_more_is_owned_than_assigned_an
             steps.beat("a", epoch, owned)
 
 
+def test_a_join_whose_answer_was_lost_is_served_again_in_the_same_epoch(steps):
+    steps.join("a")
+    before = steps.group
+    steps.join("a")
+    assert steps.group is before
+
+
 def test_a_member_that_rejoins_with_epoch_0_after_it_was_fenced_begins_anew(steps):
     steps.join("a")
     steps.join("b")
