@@ -30,10 +30,12 @@ from kcore.errors import (
     NONE,
     ApiError,
     CoordinatorNotAvailable,
+    FencedInstanceId,
     GroupIdNotFound,
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     NotCoordinator,
+    UnreleasedInstanceId,
     UnsupportedAssignor,
 )
 from kcore.purgatory.timer import Timer
@@ -117,6 +119,9 @@ class ConsumerGroupCoordinator:
             try:
                 act(group)
             except ApiError as error:
+                if isinstance(error, FencedInstanceId | UnreleasedInstanceId) and not self._manager.is_certain():
+                    # A client ends at these, and perhaps another broker coordinates the group by now.
+                    error = NotCoordinator(group_id)
                 refusal = _refusal(error, member_id)
                 group.after_unlock(lambda: callback(refusal))
 

@@ -214,6 +214,19 @@ def test_CG_15_errors_of_the_log_are_those_at_which_a_client_tries_again(consume
     assert consumers.join_new("a").error_code == expected.code
 
 
+def test_while_another_broker_may_have_the_group_no_client_ends_because_of_its_instance_id(consumers):
+    consumers.join_new("a", instance_id="i")
+    refused = {
+        True: (errors.UnreleasedInstanceId.code, errors.FencedInstanceId.code),
+        False: (errors.NotCoordinator.code, errors.NotCoordinator.code),
+    }
+    for is_certain, expected in refused.items():
+        consumers.coordinator.manager.is_certain = lambda is_certain=is_certain: is_certain
+        answers = consumers.join_new("b", instance_id="i"), consumers.beat("b", 1, instance_id="i")
+        assert tuple(answer.error_code for answer in answers) == expected
+        assert consumers.beat("a", 1).error_code == 0
+
+
 # -- the other protocol
 
 
