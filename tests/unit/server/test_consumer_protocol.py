@@ -8,6 +8,7 @@ from kcore.errors import (
     InvalidRegularExpression,
     InvalidRequest,
 )
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -34,6 +35,24 @@ def client(broker):
     with Client(broker) as client:
         wait_until(lambda: client.ask(FindCoordinatorRequest(key="g"), 3).error_code == 0)
         yield client
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "supported", "finalized"),
+    [
+        (None, 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
+        (None, 3, [], [("group.version", 1, 1)]),
+        ("4.0", 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
+        ("3.9", 4, [], []),
+    ],
+)
+def test_CG_01_brokers_like_those_of_4_0_announce_the_feature(release, version, supported, finalized):
+    with kcore.Broker(act_like=release) as broker, Client(broker) as client:
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = client.ask(request, version)
+    assert [(f.name, f.min_version, f.max_version) for f in answer.supported_features] == supported
+    assert [(f.name, f.min_version_level, f.max_version_level) for f in answer.finalized_features] == finalized
+    assert (answer.finalized_features_epoch >= 0) == bool(finalized)
 
 
 def beat(client, group_id, version=1, **fields):

@@ -142,6 +142,30 @@ def test_CG_38_one_that_gives_up_in_time_is_not(consumers):
     assert consumers.beat("a", 2).error_code == 0
 
 
+def test_CG_38_the_time_to_give_up_begins_anew_with_each_epoch(consumers):
+    consumers.join_new("a", rebalance_timeout_ms=30_000)
+    consumers.join_new("b")
+    consumers.beat("a", 1)
+    consumers.advance(20_000)
+    consumers.beat("a", 1, of_t(0, 1))
+    consumers.join_new("c")
+    consumers.join_new("d")
+    consumers.beat("a", 2)
+    consumers.advance(29_999)
+    assert consumers.beat("a", 2).error_code == 0
+    consumers.advance(1)
+    assert consumers.beat("a", 2).error_code == errors.UnknownMemberId.code
+
+
+def test_a_change_after_a_restart_writes_what_has_changed_and_no_more(consumers):
+    consumers.two_members()
+    again = consumers.restarted()
+    before = len(again.records())
+    again.leave_new("b")
+    types = [record.key[1] for record in again.records()[before:]]
+    assert types == [8, 7, 5, 3]
+
+
 def test_CG_39_56_a_restarted_coordinator_has_the_group_and_each_member_a_new_session(consumers):
     consumers.two_members()
     consumers.advance(SESSION_MS - 1)
@@ -258,6 +282,16 @@ def test_classic_requests_of_a_member_of_the_new_protocol_are_of_an_unknown_memb
     consumers.join_new("a")
     assert code_of(consumers.coordinator.heartbeat, "g", "a", None, 1) == errors.UnknownMemberId.code
     assert consumers.leave("a") == errors.UnknownMemberId.code
+
+
+def test_a_group_that_was_classic_once_is_gone_when_it_is_deleted(consumers):
+    (join,) = consumers.stable_group()
+    consumers.leave(join.member_id)
+    consumers.join_new("a")
+    again = consumers.restarted()
+    again.leave_new("a")
+    assert again.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert again.restarted().group() is None
 
 
 # -- offsets
