@@ -1,5 +1,6 @@
 """librdkafka with group.protocol=consumer (KIP-848): groups live, move and outlast their brokers."""
 
+import random
 import time
 from collections import Counter
 
@@ -34,7 +35,7 @@ class Members:
         while not condition():
             assert time.monotonic() < deadline, (self.values, self.errors, self.assigned())
             for consumer in self.consumers:
-                message = consumer.poll(0.02)
+                message = consumer.poll(0.005)
                 if message is not None and message.error():
                     self.errors.append(message.error())
                 elif message is not None:
@@ -115,6 +116,56 @@ def test_members_share_the_partitions_as_they_come_and_go_and_go_on_where_the_gr
     group.wait_for_sizes(4)
     group.close()
     assert broker.group_coordinator.consumer_groups.describe("g").state == "Empty"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_CG_22_no_partition_has_two_owners_while_members_come_and_go_and_the_broker_restarts(broker, members, seed):
+    rng, owners = random.Random(seed), {}
+    group = members(broker.bootstrap_servers)
+    produce(broker.bootstrap_servers, range(100))
+
+    def join():
+        name = object()
+
+        def gets(consumer, partitions):
+            for tp in partitions:
+                assert owners.setdefault(tp.partition, name) is name, f"seed={seed}: partition {tp.partition}"
+
+        def loses(consumer, partitions):
+            for tp in partitions:
+                assert owners.pop(tp.partition) is name, f"seed={seed}: partition {tp.partition}"
+
+        consumer = Consumer(group.settings)
+        consumer.subscribe(["t"], on_assign=gets, on_revoke=loses, on_lost=loses)
+        group.consumers.append(consumer)
+
+    def sessions():
+        return broker.group_coordinator.manager.get_group("g").consumer.sessions
+
+    def wait_for_a_heartbeat_of_each():
+        before = {member_id: session.deadline_ms for member_id, session in sessions().items()}
+        group.poll_until(lambda: all(s.deadline_ms > before[member_id] for member_id, s in sessions().items()))
+
+    def leave(consumer):
+        # One whose join is under way would be a member without a process until its session is over.
+        group.poll_until(lambda: len(sessions()) == len(group.consumers))
+        group.leave(consumer)
+
+    join()
+    for step in range(20):
+        if step == 10:
+            broker.restart()
+            # Who leaves before it has found its coordinator again says it to nobody.
+            wait_for_a_heartbeat_of_each()
+        if len(group.consumers) < 2 or (len(group.consumers) < 6 and rng.random() < 0.6):
+            join()
+        else:
+            leave(rng.choice(group.consumers))
+        polls = iter(range(rng.randrange(1, 20)))
+        group.poll_until(lambda polls=polls: next(polls, None) is None)
+    group.poll_until(lambda: len(owners) == 4 and len(group.values) == 100)
+    group.close()
+    assert owners == {}
 
 
 def test_a_group_goes_on_after_a_restart_of_its_broker(broker, members):
