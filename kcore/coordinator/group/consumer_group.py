@@ -180,7 +180,8 @@ def without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> Consumer
         return group
     members = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
     targets = {member_id: target for member_id, target in group.targets.items() if member_id in members}
-    return replace(group, epoch=group.epoch + 1, members=members, targets=targets)
+    metadata_hash = group.metadata_hash if members else 0
+    return replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash, members=members, targets=targets)
 
 
 def leave(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | None) -> ConsumerGroup:

@@ -15,6 +15,7 @@ from uuid import UUID
 from kcore.coordinator.group.consumer_assignors import Partitions
 from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
 from kcore.protocol.messages.consumer_group_records import (
+    NO_CLASSIC_MEMBER,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMemberRecordKey,
@@ -136,7 +137,7 @@ def _key(record_type: int, group_id: str, member_id: str | None = None) -> bytes
 
 
 def _member_value(member: ConsumerMember) -> bytes:
-    return ConsumerGroupMemberMetadataValue(
+    value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -145,7 +146,9 @@ def _member_value(member: ConsumerMember) -> bytes:
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
-    ).encode(0)
+    )
+    no_tags = 1
+    return value.encode(0)[:-no_tags] + NO_CLASSIC_MEMBER
 
 
 def _current_value(member: ConsumerMember) -> bytes:

@@ -40,7 +40,7 @@ class ConsumerGroupMetadataValue(Message):
 
 
 class ConsumerGroupMemberMetadataValue(Message):
-    """Type 5: who a member is and what it wants.  Kafka has tag 0 for members of the classic protocol."""
+    """Type 5: who a member is and what it wants.  Tag 0: NO_CLASSIC_MEMBER."""
 
     min_version, max_version, flexible_version = 0, 0, 0
 
@@ -52,6 +52,11 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: str | None = string(nullable="0+")
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+")
+
+
+#: Tagged fields: one, of tag 0 and one byte, a null struct (0 in a tagged field, -1 elsewhere).  It stands for a member
+#: of the new protocol; for Kafka a record without the tag is of a classic member.
+NO_CLASSIC_MEMBER = b"\x01\x00\x01\x00"
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):

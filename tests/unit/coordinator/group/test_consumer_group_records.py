@@ -62,7 +62,8 @@ EXPECTED = {
     + compact(None)
     + struct.pack(">i", 300_000)
     + compact("uniform")
-    + b"\0",
+    # Tag 0, of one byte, null: no member of the classic protocol.
+    + b"\x01\x00\x01\x00",
     struct.pack(">h", 6) + short("g"): struct.pack(">hi", 0, 5) + b"\0",
     struct.pack(">h", 7) + short("g") + short("m"): b"\0\0" + b"\x02" + topic(T, 0) + b"\0",
     struct.pack(">h", 8) + short("g") + short("m"): struct.pack(">hiib", 0, 5, 4, 1)
