@@ -405,7 +405,7 @@ def test_log_directories_are_not_said_in_any_version(client, only, version):
 # -- ConsumerGroupHeartbeat, ConsumerGroupDescribe
 
 
-def test_CG_02_49_a_member_needs_describe_on_all_topics_that_it_names_and_who_describes_the_group_too(client, only):
+def test_CG_02_CG_49_a_member_needs_describe_on_all_topics_that_it_names_and_who_describes_the_group_too(client, only):
     joining = {"group_id": "new", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
     heartbeat = request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)
     describe = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)(group_ids=["new"])

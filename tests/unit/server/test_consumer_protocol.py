@@ -82,13 +82,13 @@ def describe(client, group_id, version=1):
     ],
     ids=str,
 )
-def test_CG_03_04_a_request_that_says_too_little_or_the_wrong_thing_is_invalid(client, changed):
+def test_CG_03_CG_04_a_request_that_says_too_little_or_the_wrong_thing_is_invalid(client, changed):
     answer = beat(client, **{"group_id": "invalid", **JOIN, **changed})
     assert answer.error_code == InvalidRequest.code and answer.error_message
     assert describe(client, "invalid").error_code == GroupIdNotFound.code
 
 
-def test_CG_05_14_version_0_gets_a_member_id_and_each_answer_the_heartbeat_interval(client):
+def test_CG_05_CG_14_version_0_gets_a_member_id_and_each_answer_the_heartbeat_interval(client):
     joined = beat(client, "ids", 0, **{**JOIN, "member_id": ""})
     assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (0, 1, 5000)
     again = beat(client, "ids", 0, member_id=joined.member_id, member_epoch=1)

@@ -265,7 +265,7 @@ def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
             assert err.startswith(missing) and len(err.splitlines()) == 1
 
 
-def test_CG_51_52_a_group_of_the_consumer_protocol_is_described_reset_and_deleted_like_any_other(cluster, run, text):
+def test_CG_51_CG_52_a_group_of_the_consumer_protocol_is_described_reset_and_deleted_like_any_other(cluster, run, text):
     """That of KIP-848: DescribeGroups calls it dead."""
     joining = {"group_id": "new", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
     with coordinator(cluster, "new") as (client, number):

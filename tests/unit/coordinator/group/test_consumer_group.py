@@ -51,7 +51,7 @@ def steps():
     return Steps()
 
 
-def test_CG_16_17_each_join_leave_and_change_is_one_epoch_and_other_heartbeats_none(steps):
+def test_CG_16_CG_17_each_join_leave_and_change_is_one_epoch_and_other_heartbeats_none(steps):
     assert steps.join("a").epoch == 1
     steps.join("b")
     assert (steps.group.epoch, steps.group.assignment_epoch) == (2, 2)
@@ -67,7 +67,7 @@ def test_CG_16_17_each_join_leave_and_change_is_one_epoch_and_other_heartbeats_n
     assert (steps.group.epoch, steps.group.assignment_epoch, steps.group.state) == (5, 4, "Assigning")
 
 
-def test_CG_20_21_a_member_gives_up_first_and_another_gets_the_partition_only_then(steps):
+def test_CG_20_CG_21_a_member_gives_up_first_and_another_gets_the_partition_only_then(steps):
     assert numbers(steps.join("a").assigned) == [0, 1, 2, 3]
     b = steps.join("b")
     assert (b.epoch, b.state, b.assigned) == (2, MemberState.UNRELEASED_PARTITIONS, frozenset())
@@ -111,7 +111,7 @@ def test_a_member_that_rejoins_with_epoch_0_after_it_was_fenced_begins_anew(step
     assert (steps.group.epoch, a.epoch, len(a.assigned)) == (3, 3, 2)
 
 
-def test_CG_08_11_an_unknown_member_is_refused_and_one_that_left_holds_nothing(steps):
+def test_CG_08_CG_11_an_unknown_member_is_refused_and_one_that_left_holds_nothing(steps):
     steps.join("a")
     with pytest.raises(UnknownMemberId):
         steps.beat("b", 1)
@@ -131,7 +131,7 @@ def test_CG_37_what_a_fenced_member_had_goes_to_the_others_at_their_next_heartbe
     assert (b.epoch, numbers(b.assigned)) == (3, [0, 1, 2, 3])
 
 
-def test_CG_41_42_a_static_member_that_comes_back_has_its_partitions_and_no_epoch_is_used(steps):
+def test_CG_41_CG_42_a_static_member_that_comes_back_has_its_partitions_and_no_epoch_is_used(steps):
     steps.join("a", instance_id="i")
     steps.group = leave(steps.group, "a", LEAVE_STATIC_EPOCH, "i")
     assert (steps.group.members["a"].epoch, steps.group.epoch) == (-2, 1)

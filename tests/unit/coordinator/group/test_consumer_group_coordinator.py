@@ -82,7 +82,7 @@ def test_CG_13_the_assignment_is_told_at_a_join_when_it_changes_and_after_a_full
     assert consumers.beat("a", 1, of_t(0, 1)).assignment == of_t(0, 1)  # that answer was lost
 
 
-def test_CG_07_08_unknown_groups_and_members_are_refused(consumers):
+def test_CG_07_CG_08_unknown_groups_and_members_are_refused(consumers):
     for epoch in (1, 5):
         assert consumers.beat("a", epoch).error_code == errors.GroupIdNotFound.code
     assert consumers.leave_new("a").error_code == errors.GroupIdNotFound.code
@@ -91,7 +91,7 @@ def test_CG_07_08_unknown_groups_and_members_are_refused(consumers):
     assert consumers.leave_new("b").error_code == errors.UnknownMemberId.code
 
 
-def test_CG_06_25_an_assignor_that_is_not_configured_is_refused_with_the_names_of_those_that_are(consumers):
+def test_CG_06_CG_25_an_assignor_that_is_not_configured_is_refused_with_the_names_of_those_that_are(consumers):
     answer = consumers.join_new("a", assignor="mine")
     assert answer.error_code == errors.UnsupportedAssignor.code
     assert "uniform, range" in answer.error_message
@@ -166,7 +166,7 @@ def test_a_change_after_a_restart_writes_what_has_changed_and_no_more(consumers)
     assert types == [8, 7, 5, 3]
 
 
-def test_CG_39_56_a_restarted_coordinator_has_the_group_and_each_member_a_new_session(consumers):
+def test_CG_39_CG_56_a_restarted_coordinator_has_the_group_and_each_member_a_new_session(consumers):
     consumers.two_members()
     consumers.advance(SESSION_MS - 1)
     again = consumers.restarted()
@@ -305,7 +305,7 @@ def commit(consumers, member_id, epoch, **more):
     return answer.result[TopicPartition("t", 0)]
 
 
-def test_CG_43_44_45_offsets_are_taken_from_members_in_their_epoch_and_from_anybody_while_there_is_none(consumers):
+def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_from_anybody_while_there_is_none(consumers):
     consumers.join_new("a")
     assert commit(consumers, "a", 1, has_member_epochs=True) == 0
     assert commit(consumers, "a", 0, has_member_epochs=True) == errors.StaleMemberEpoch.code
