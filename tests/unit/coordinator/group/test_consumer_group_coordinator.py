@@ -305,7 +305,9 @@ def commit(consumers, member_id, epoch, **more):
     return answer.result[TopicPartition("t", 0)]
 
 
-def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_from_anybody_while_there_is_none(consumers):
+def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_from_anybody_while_there_is_none(
+    consumers,
+):
     consumers.join_new("a")
     assert commit(consumers, "a", 1, has_member_epochs=True) == 0
     assert commit(consumers, "a", 0, has_member_epochs=True) == errors.StaleMemberEpoch.code
