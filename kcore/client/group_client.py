@@ -23,8 +23,10 @@ from kcore.errors import (
     InvalidRequest,
     KafkaError,
     NotCoordinator,
+    UnsupportedVersion,
     for_code,
 )
+from kcore.protocol.messages import consumer_group_describe as cd
 from kcore.protocol.messages import delete_groups as dg
 from kcore.protocol.messages import describe_groups as de
 from kcore.protocol.messages import find_coordinator as fc
@@ -157,7 +159,10 @@ class GroupClient(AdminClient):
         )
         (group,) = response.groups
         if group.error_code == GroupIdNotFound.code or (group.error_code == NONE and group.group_state == _DEAD):
-            raise GroupIdNotFound(group.error_message or f"there is no group {group_id!r}")
+            described = self._describe_consumer_group(group_id, coordinators, coordinator)
+            if described is None:
+                raise GroupIdNotFound(group.error_message or f"there is no group {group_id!r}")
+            return described
         _raise_error(group.error_code, f"group {group_id!r}", group.error_message)
         return GroupDescription(
             group_id,
@@ -174,6 +179,49 @@ class GroupClient(AdminClient):
                     _assignment(group.protocol_type, bytes(member.member_assignment)),
                 )
                 for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+            ),
+        )
+
+    def _describe_consumer_group(
+        self, group_id: str, coordinators: list[Node], coordinator: Callable[[], Address]
+    ) -> GroupDescription | None:
+        """One of the protocol of KIP-848; None where there is none, or brokers do not know the protocol."""
+        try:
+            response = self._send_until_loaded(
+                group_id,
+                coordinator,
+                cd.ConsumerGroupDescribeRequest(group_ids=[group_id]),
+                cd.ConsumerGroupDescribeResponse,
+                lambda response: response.groups[0].error_code,
+            )
+        except UnsupportedVersion:
+            return None
+        (group,) = response.groups
+        if group.error_code in (GroupIdNotFound.code, UnsupportedVersion.code):
+            return None
+        _raise_error(group.error_code, f"group {group_id!r}", group.error_message)
+        members = sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+        return GroupDescription(
+            group_id,
+            group.group_state,
+            _CONSUMER,
+            group.assignor_name,
+            coordinators[-1],
+            tuple(
+                GroupMember(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    tuple(
+                        sorted(
+                            TopicPartition(topic.topic_name, number)
+                            for topic in member.assignment.topic_partitions
+                            for number in topic.partitions
+                        )
+                    ),
+                )
+                for member in members
             ),
         )
 

@@ -207,8 +207,8 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     # Version 2 has a pattern in the syntax of RE2.
     ApiKey.LIST_TRANSACTIONS: (0, 1),
-    # Refused, as by a Kafka broker with classic groups only.  librdkafka waits in silence where version 1 is missing.
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }
 
 #: What a broker that is a member of a cluster announces and serves beside them, on every listener, as a 3.9 broker with

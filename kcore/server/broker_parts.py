@@ -11,6 +11,8 @@ from importlib import import_module
 from kcore.common.scheduler import Scheduler
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import MockTime, MovableTime, Time, WallClockOf
+from kcore.common.topic_partition import ZERO_UUID
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
@@ -261,8 +263,19 @@ def replication_quotas_of(
 
 
 def group_coordinator_of(
-    config: GroupConfig, replica_manager: ReplicaManager, background: Background, is_certain: Callable[[], bool]
+    config: GroupConfig,
+    replica_manager: ReplicaManager,
+    background: Background,
+    metadata_cache: MetadataCache,
+    is_certain: Callable[[], bool],
 ) -> GroupCoordinator:
+    def find_topic(name: str) -> TopicOfGroup | None:
+        topic = metadata_cache.topic(name)
+        # A controller of before topics had ids gives them none, and members would take each for the other.
+        if topic is None or topic.topic_id == ZERO_UUID:
+            return None
+        return TopicOfGroup(topic.topic_id, len(topic.partitions))
+
     return GroupCoordinator(
         replica_manager.broker_id,
         replica_manager,
@@ -272,6 +285,7 @@ def group_coordinator_of(
         background.timer,
         disk_scheduler=background.disk_scheduler,
         is_certain=is_certain,
+        find_topic=find_topic,
     )
 
 

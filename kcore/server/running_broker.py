@@ -243,7 +243,9 @@ def _load_logs(base: BrokerBase) -> TopicAdoption:
 
 def _make_group_coordinator(base: BrokerBase, membership: Membership, adoption: TopicAdoption) -> GroupCoordinator:
     config = base.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
-    return group_coordinator_of(config, base.replica_manager, base.background, membership.is_certain)
+    return group_coordinator_of(
+        config, base.replica_manager, base.background, base.metadata_cache, membership.is_certain
+    )
 
 
 def _make_marker_writer(base: BrokerBase, group_coordinator: GroupCoordinator) -> MarkerWriter:

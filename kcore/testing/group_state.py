@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
+from uuid import UUID
 
 from kcore.common.text import counted
 from kcore.common.topic_partition import TopicPartition
@@ -36,14 +37,28 @@ class PartitionLag(NamedTuple):
         return f"end {self.end_offset}, {committed}, lag {self.lag}"
 
 
+#: The name of a topic by its id, None where there is none.
+TopicName = Callable[[UUID], str | None]
+
+
+class _Member(NamedTuple):
+    member_id: str
+    client_host: str
+    partitions: list[TopicPartition]
+
+    def __str__(self) -> str:
+        partitions = ", ".join(map(str, self.partitions))
+        return f"{self.member_id} at {self.client_host.lstrip('/')} ({partitions or 'no partition'})"
+
+
 def has_settled(group: GroupMetadata, state: str, partitions: int | None, members: int | None) -> bool:
     """Whether it has this state and this number of members, all members their assignments, and these this number of
     partitions (None: any)."""
     with group:
-        assigned = sum(len(_partitions_of(member)) for member in group.members.values())
-        is_assigned = partitions is None or assigned == partitions
-        has_members = members is None or len(group.members) == members
-        return group.state.value == state and not group.pending_sync_members and is_assigned and has_members
+        present = _members(group, lambda topic_id: None)
+        is_assigned = partitions is None or _num_assigned(present) == partitions
+        has_members = members is None or len(present) == members
+        return _state(group) == state and not group.pending_sync_members and is_assigned and has_members
 
 
 def committed_offsets(group: GroupMetadata) -> dict[TopicPartition, int]:
@@ -51,22 +66,23 @@ def committed_offsets(group: GroupMetadata) -> dict[TopicPartition, int]:
         return {tp: committed.value.offset for tp, committed in sorted(group.offsets.items())}
 
 
-def partitions_in_use(group: GroupMetadata) -> list[TopicPartition]:
+def partitions_in_use(group: GroupMetadata, topic_name: TopicName) -> list[TopicPartition]:
     """Those with a committed offset, and those that members are assigned."""
     with group:
-        assigned = (tp for member in group.members.values() for tp in _partitions_of(member))
+        assigned = (tp for member in _members(group, topic_name) for tp in member.partitions)
         return sorted({*group.offsets, *assigned})
 
 
-def describe(group: GroupMetadata) -> str:
-    """State, generation, members with their partitions, and what a rebalance waits for; in one line."""
+def describe(group: GroupMetadata, topic_name: TopicName) -> str:
+    """State, generation or epoch, members with their partitions, and what a rebalance waits for; in one line."""
     with group:
-        members = [_member_text(member) for _, member in sorted(group.members.items())]
-        assigned = sum(len(_partitions_of(member)) for member in group.members.values())
+        members = _members(group, topic_name)
+        consumer = group.consumer
+        age = f"generation {group.generation_id}" if consumer is None else f"epoch {consumer.value.epoch}"
         texts = [
-            f"{group.state.value}, generation {group.generation_id}",
-            f"members: {', '.join(members) or 'none'}",
-            f"{counted(assigned, 'partition')} assigned",
+            f"{_state(group)}, {age}",
+            f"members: {', '.join(map(str, members)) or 'none'}",
+            f"{counted(_num_assigned(members), 'partition')} assigned",
             *_waits(group),
         ]
     return "; ".join(texts)
@@ -76,9 +92,37 @@ def describe_lags(lags: Mapping[TopicPartition, PartitionLag]) -> str:
     return "; ".join(f"{tp}: {lag}" for tp, lag in lags.items()) or "no partition committed or assigned"
 
 
+def _state(group: GroupMetadata) -> str:
+    return group.state.value if group.consumer is None else group.consumer.value.state
+
+
+def _num_assigned(members: Iterable[_Member]) -> int:
+    return sum(len(member.partitions) for member in members)
+
+
+def _members(group: GroupMetadata, topic_name: TopicName) -> list[_Member]:
+    """Of either protocol, by id.  A topic without a name has its id in the place of it."""
+    if group.consumer is None:
+        found = [_Member(m.member_id, m.client_host, _partitions_of(m)) for m in group.members.values()]
+    else:
+        found = [
+            _Member(
+                member.member_id,
+                member.client_host,
+                sorted(TopicPartition(topic_name(topic) or str(topic), number) for topic, number in member.assigned),
+            )
+            for member in group.consumer.value.members.values()
+        ]
+    return sorted(found)
+
+
 def _waits(group: GroupMetadata) -> list[str]:
     """What a rebalance waits for, for as long as it waits."""
     texts = []
+    if group.consumer is not None:
+        for member in group.consumer.value.members.values():
+            if member.revoking:
+                texts.append(f"waits for {member.member_id} to give up {counted(len(member.revoking), 'partition')}")
     if group.state is GroupState.PREPARING_REBALANCE:
         if group.initial_delay_left_ms is not None:
             texts.append("the first rebalance is held open for more members (group.initial.rebalance.delay.ms)")
@@ -93,11 +137,6 @@ def _waits(group: GroupMetadata) -> list[str]:
     if group.state is GroupState.COMPLETING_REBALANCE and group.leader_id in group.pending_sync_members:
         texts.append(f"{group.leader_id} leads and has sent no assignment")
     return texts
-
-
-def _member_text(member: MemberMetadata) -> str:
-    partitions = ", ".join(map(str, _partitions_of(member)))
-    return f"{member.member_id} at {member.client_host.lstrip('/')} ({partitions or 'no partition'})"
 
 
 def _partitions_of(member: MemberMetadata) -> list[TopicPartition]:

@@ -196,7 +196,7 @@ class KafkaTestSupport(ClientSettings):
         committed = group_state.committed_offsets(group)
         return {
             tp: PartitionLag(committed.get(tp), *self._brokers.readable_offsets(tp))
-            for tp in group_state.partitions_in_use(group)
+            for tp in group_state.partitions_in_use(group, self._brokers.topic_name)
         }
 
     def _records_wait(self, topic: str, count: int) -> tuple[TopicReader, Wait]:
@@ -228,7 +228,11 @@ class KafkaTestSupport(ClientSettings):
         if not self._brokers.running():
             return "no broker runs"
         group = self._brokers.group(group_id)
-        return "there is no such group" if group is None else f"it is {group_state.describe(group)}"
+        return (
+            "there is no such group"
+            if group is None
+            else f"it is {group_state.describe(group, self._brokers.topic_name)}"
+        )
 
 
 class KafkaFixture(KafkaTestSupport):

@@ -56,7 +56,7 @@ def _group_lines(
     brokers: RunningBrokers, lags: Callable[[str], Mapping[TopicPartition, PartitionLag]]
 ) -> Iterable[str]:
     for group in brokers.groups():
-        yield f"group {group.group_id}: {group_state.describe(group)}"
+        yield f"group {group.group_id}: {group_state.describe(group, brokers.topic_name)}"
         for tp, lag in lags(group.group_id).items():
             yield f"  {tp}: {lag}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
@@ -30,6 +31,9 @@ class RunningBrokers:
         for broker in self.running().values():
             return broker.metadata_cache
         raise RuntimeError("no broker runs")
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self.metadata.snapshot.topic_name(topic_id)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
         """Raises UnknownTopicOrPartition."""

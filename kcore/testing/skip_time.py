@@ -13,6 +13,7 @@ from kcore.testing.waits import PAUSE_S
 
 if TYPE_CHECKING:  # a run of pytest without a broker loads this module too
     from kcore.coordinator.group.group_metadata import GroupMetadata
+    from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
     from kcore.coordinator.group.member_metadata import MemberMetadata
     from kcore.server.broker import Broker
     from kcore.server.requests.handler import Handler
@@ -22,6 +23,8 @@ _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS = 86_400_000, 3_600_000, 60_000, 1000
 #: A member that is connected and sends nothing for so long counts as dead.  Clients send a heartbeat every 3 s, unless
 #: their setting heartbeat.interval.ms is another one.
 SILENCE_MS = 3500
+#: Those of KIP-848 send one as often as the broker says, and may be late by so much.
+_LATE_MS = 500
 #: A broker is idle when it was so at this many looks, PAUSE_S apart, and did nothing in between.
 _IDLE_LOOKS = 3
 
@@ -104,20 +107,21 @@ class SkipTime(time.SkippableTime):
 
     def _await_members_and_shift(self, ms: float) -> None:
         """Have the sessions go on that would end within ms, of members that are alive, and let those act for whom a
-        rebalance waits, for up to SILENCE_MS; then move the clock.
+        rebalance waits, for as long as a member may be silent; then move the clock.
 
         No group can change between the two: a heartbeat of the time before would end its member's session after it.
         """
         since_ms = self._real.hi_res_clock_ms()
         while True:
             # Whose session ends right after the move has no time left for a heartbeat.
-            target_ms = self.hi_res_clock_ms() + ms + SILENCE_MS
+            watched = self._watched()
+            silence_ms = max((one.silence_ms for one in watched), default=SILENCE_MS)
+            target_ms = self.hi_res_clock_ms() + ms + silence_ms
             with ExitStack() as locks:
-                watched = self._watched()
                 for one in watched:
                     one.lock_groups(locks)
                 awaited = [(one, sign) for one in watched for sign in one.awaited_signs(target_ms, since_ms)]
-                is_time_over = self._real.hi_res_clock_ms() - since_ms > SILENCE_MS
+                is_time_over = self._real.hi_res_clock_ms() - since_ms > silence_ms
                 if is_time_over:
                     for one, sign in awaited:
                         one.give_up(sign)
@@ -165,7 +169,7 @@ class _Watched:
         self._last_heard: dict[tuple[str, str], _SignOfLife] = {}
         self._given_up: set[_AwaitedSign] = set()
         self._pollers = running.server.watch_pollers()
-        for api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT):
+        for api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT):
             running.apis.replace_handler(api_key, lambda handler: _ListeningHandler(handler, self._hear))
 
     def _hear(self, context: RequestContext, group_id: str, member_id: str) -> None:
@@ -188,6 +192,8 @@ class _Watched:
 
     def _awaited_of(self, group: GroupMetadata, target_ms: float, since_ms: float) -> Iterator[_AwaitedSign]:
         """Of one group."""
+        if group.consumer is not None:
+            yield from self._awaited_consumers(group.group_id, group.consumer, target_ms, since_ms)
         for member_id, member in group.members.items():
             heard = self._last_heard.get((group.group_id, member_id))
             if heard is not None and not heard.is_connected:
@@ -200,6 +206,30 @@ class _Watched:
                     member.session_deadline_ms = max(member.session_deadline_ms, deadline_ms)
                 elif member.session_deadline_ms <= target_ms:
                     yield _AwaitedSign(group.group_id, member_id, heard)
+
+    def _awaited_consumers(
+        self, group_id: str, group: LiveConsumerGroup, target_ms: float, since_ms: float
+    ) -> Iterator[_AwaitedSign]:
+        """Of a group of KIP-848."""
+        for member_id, session in group.sessions.items():
+            heard = self._last_heard.get((group_id, member_id))
+            if heard is not None and not heard.is_connected:
+                continue
+            member = group.value.members[member_id]
+            if member.revoking:
+                yield _AwaitedSign(group_id, member_id, member.epoch)
+            elif heard is not None and heard.at_ms >= since_ms:
+                deadline_ms = target_ms + self._coordinator.config.consumer_session_timeout_ms
+                session.deadline_ms = max(session.deadline_ms, deadline_ms)
+            elif session.deadline_ms <= target_ms:
+                yield _AwaitedSign(group_id, member_id, heard)
+
+    @property
+    def silence_ms(self) -> float:
+        """After how long without a sign a member counts as dead."""
+        if all(group.consumer is None for group in self._coordinator.manager.groups()):
+            return SILENCE_MS
+        return max(SILENCE_MS, self._coordinator.config.consumer_heartbeat_interval_ms + _LATE_MS)
 
     def give_up(self, sign: _AwaitedSign) -> None:
         """It did not come in time: from now on nobody waits for it."""

@@ -20,7 +20,7 @@ from kcore.errors import (
     NotCoordinator,
 )
 
-CLASSIC_GROUP_TYPE = "classic"
+CLASSIC_GROUP_TYPE, CONSUMER_GROUP_TYPE = "classic", "consumer"
 
 
 class GroupOverview(NamedTuple):
@@ -69,16 +69,23 @@ class GroupAdmin:
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in group_types}
         overviews = []
-        if not wanted_types or CLASSIC_GROUP_TYPE in wanted_types:
-            for group in self._manager.groups():
-                with group:
-                    state = group.state.value
-                    if not group.is_unloaded and (not wanted_states or state.lower() in wanted_states):
-                        overviews.append(GroupOverview(group.group_id, group.protocol_type or "", state))
+        for group in self._manager.groups():
+            with group:
+                if group.is_unloaded:
+                    continue
+                state, group_type = group.state.value, CLASSIC_GROUP_TYPE
+                if group.consumer is not None and group.state is not GroupState.DEAD:
+                    state, group_type = group.consumer.value.state, CONSUMER_GROUP_TYPE
+            if (not wanted_states or state.lower() in wanted_states) and (
+                not wanted_types or group_type in wanted_types
+            ):
+                overviews.append(GroupOverview(group.group_id, group.protocol_type or "", state, group_type))
         return CoordinatorLoadInProgress.code if is_loading else NONE, overviews
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable.
+        """A group that does not exist is described as Dead, and so is one of KIP-848.
+
+        Metadata and assignments are shown when stable.
 
         Raises as GroupMetadataManager.check_group_status().
         """
@@ -88,6 +95,8 @@ class GroupAdmin:
         with group:
             if group.is_unloaded:
                 raise NotCoordinator(group_id)
+            if group.consumer is not None:
+                return GroupDescription(group_id, GroupState.DEAD.value)
             protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
             return GroupDescription(
                 group_id,
@@ -139,7 +148,7 @@ class GroupAdmin:
         group = self._find_to_delete(group_id, empty_id_allowed=True)
         with group:
             self._check_is_there(group)
-            if group.state is not GroupState.EMPTY:
+            if not group.is_empty:
                 raise NonEmptyGroup(group_id)
             group.transition_to(GroupState.DEAD)
         self._remove_offsets(group, lambda group: list(group.offsets))
@@ -159,11 +168,11 @@ class GroupAdmin:
         group = self._find_to_delete(group_id)
         with group:
             self._check_is_there(group)
-            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise NonEmptyGroup(group_id)
             results = {
                 topic_partition: GroupSubscribedToTopic.code
-                if group.state is not GroupState.EMPTY and group.is_subscribed_to_topic(topic_partition.topic)
+                if not group.is_empty and group.is_subscribed_to_topic(topic_partition.topic)
                 else NONE
                 for topic_partition in topic_partitions
             }

@@ -11,6 +11,8 @@ from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_group import FindTopic
+from kcore.coordinator.group.consumer_group_coordinator import ConsumerGroupCoordinator
 from kcore.coordinator.group.group_admin import GroupAdmin
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_metadata import (
@@ -19,6 +21,7 @@ from kcore.coordinator.group.group_metadata import (
     OffsetAndMetadata,
 )
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
 from kcore.coordinator.group.member_metadata import (
     JoinCallback,
     JoinGroupResult,
@@ -33,6 +36,7 @@ from kcore.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
+    GroupIdNotFound,
     GroupMaxSizeReached,
     IllegalGeneration,
     InconsistentGroupProtocol,
@@ -40,6 +44,7 @@ from kcore.errors import (
     MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 from kcore.purgatory.timer import Timer
@@ -90,6 +95,7 @@ class GroupCoordinator:
     OffsetFetch and deletions answer NOT_COORDINATOR, and so does what would be FENCED_INSTANCE_ID, at which a client
     ends.  All else goes on, so that consumers that run do not stop when the store is away: a commit has to reach the
     replicas, and a wrong UNKNOWN_MEMBER_ID or heartbeat costs a rebalance.
+    find_topic: of the cluster, by name; for the groups of KIP-848, which the coordinator itself gives partitions.
     Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
     """
 
@@ -105,6 +111,7 @@ class GroupCoordinator:
         *,
         disk_scheduler: Scheduler | None = None,
         is_certain: Callable[[], bool] = lambda: True,
+        find_topic: FindTopic = lambda name: None,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -114,6 +121,8 @@ class GroupCoordinator:
         self._time = time
         self._timer = timer
         self._random = random
+        #: The groups of KIP-848.
+        self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic)
         #: Requests of administrators.
         self.admin = GroupAdmin(self.manager)
 
@@ -203,6 +212,7 @@ class GroupCoordinator:
         if group.state is GroupState.DEAD:
             # Being removed, or moved to another broker: the member shall look for the coordinator again.
             raise CoordinatorNotAvailable(group.group_id)
+        self.consumer_groups.make_classic(group)
         if not self._accept_joining_member(group, joining.member_id):
             group.remove(joining.member_id)
             joining.member_id = UNKNOWN_MEMBER_ID
@@ -688,8 +698,12 @@ class GroupCoordinator:
         generation_id: int,
         offsets: dict[TopicPartition, OffsetAndMetadata],
         callback: Callable[[dict[TopicPartition, int]], None],
+        *,
+        has_member_epochs: bool = False,
     ) -> None:
         """Store offsets; answers an error code for each partition once they are in the log.
+
+        has_member_epochs: from version 9 on, generation_id may be the epoch of a member of a group of KIP-848.
 
         generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
         group has no members, and creates the group.
@@ -697,13 +711,16 @@ class GroupCoordinator:
         try:
             group = self.manager.find_group(group_id, create=generation_id < 0, empty_id_allowed=True)
             if group is None:
-                raise IllegalGeneration("there is no such group")
+                raise (GroupIdNotFound if has_member_epochs else IllegalGeneration)("there is no such group")
         except ApiError as error:
             callback(dict.fromkeys(offsets, error.code))
             return
         with group:
             try:
-                self._check_offset_commit(group, member_id, group_instance_id, generation_id)
+                if group.consumer is None or group.state is GroupState.DEAD:
+                    self._check_offset_commit(group, member_id, group_instance_id, generation_id)
+                else:
+                    group.consumer.check_offset_commit(member_id, generation_id, has_member_epochs=has_member_epochs)
             except ApiError as error:
                 refused = dict.fromkeys(offsets, error.code)
                 group.after_unlock(lambda: callback(refused))
@@ -738,7 +755,9 @@ class GroupCoordinator:
             try:
                 if group.state is GroupState.DEAD:
                     raise CoordinatorNotAvailable(group_id)
-                if member != NO_MEMBER:
+                if member != NO_MEMBER and group.consumer is not None:
+                    _check_transactional_commit(group.consumer, member)
+                elif member != NO_MEMBER:
                     self._check_member_of_generation(
                         group, member.member_id, member.group_instance_id, member.generation_id
                     )
@@ -762,9 +781,23 @@ class GroupCoordinator:
             raise RebalanceInProgress(group.group_id)
 
     def fetch_offsets(
-        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool = False
+        self,
+        group_id: str,
+        topic_partitions: Iterable[TopicPartition] | None,
+        require_stable: bool = False,
+        member: tuple[str | None, int] = (None, -1),
     ) -> dict[TopicPartition, OffsetFetchResult]:
-        """GroupMetadataManager.get_offsets(); None asks for all partitions that have one."""
+        """GroupMetadataManager.get_offsets(); None asks for all partitions that have one.
+
+        member: the id and epoch of who asks, (None, -1) for anybody.  Raises UnknownMemberId and StaleMemberEpoch for
+        one of a group of KIP-848.
+        """
+        if member != (None, -1):
+            group = self.manager.find_group(group_id, empty_id_allowed=True)
+            if group is not None:
+                with group:
+                    if group.consumer is not None and not group.is_unloaded:
+                        group.consumer.check_member(*member)
         return self.manager.get_offsets(group_id, topic_partitions, require_stable)
 
     def partitions_deleted(self, topic_partitions: Collection[TopicPartition]) -> None:
@@ -776,6 +809,7 @@ class GroupCoordinator:
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
     def _on_group_loaded(self, group: GroupMetadata) -> None:
+        self.consumer_groups.on_loaded(group)
         for member in group.members.values():
             self._reset_session(group, member)
         if len(group.members) > self.config.max_size:
@@ -783,6 +817,7 @@ class GroupCoordinator:
 
     def _on_group_unloaded(self, group: GroupMetadata) -> None:
         group.transition_to(GroupState.DEAD)
+        self.consumer_groups.on_unloaded(group)
         self._clear_pending_sync(group)
         if group.join_task is not None:
             group.join_task.cancel()
@@ -813,3 +848,11 @@ class GroupCoordinator:
         self._check_current_member(group, member_id, group_instance_id)
         if generation_id != group.generation_id:
             raise IllegalGeneration(f"{generation_id}, the group is at {group.generation_id}")
+
+
+def _check_transactional_commit(group: LiveConsumerGroup, member: GroupMember) -> None:
+    """Raises UnknownMemberId, IllegalGeneration: TxnOffsetCommit has no error of its own for an epoch."""
+    try:
+        group.check_offset_commit(member.member_id, member.generation_id)
+    except StaleMemberEpoch as error:
+        raise IllegalGeneration(str(error)) from error

@@ -8,7 +8,13 @@ from collections.abc import Callable, Collection
 from kcore.common.text import counted
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState
+from kcore.coordinator.group.consumer_group_records import ConsumerGroupReplay, read_consumer_group_key
+from kcore.coordinator.group.group_metadata import (
+    CONSUMER_PROTOCOL_TYPE,
+    CommittedOffset,
+    GroupMetadata,
+    GroupState,
+)
 from kcore.coordinator.group.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -17,9 +23,10 @@ from kcore.coordinator.group.group_records import (
     read_key,
     read_offset_commit_value,
 )
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
 from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import CorruptMessage
-from kcore.record.record_batch import RecordBatch
+from kcore.record.record_batch import Record, RecordBatch
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +49,7 @@ class GroupLoad:
         #: What the records read so far say.
         self._values: dict[str, GroupMetadataValue] = {}
         self._offsets: dict[OffsetCommitKey, CommittedOffset] = {}
+        self._consumer_groups: dict[str, ConsumerGroupReplay] = {}
         #: By producer id: commits inside a transaction whose end has not been read yet.
         self._open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
         #: Of records whose keys have unknown versions: how many there are, and the offset of the first.
@@ -61,6 +69,8 @@ class GroupLoad:
             offsets = self._open_transactions.setdefault(batch.producer_id, {})
         for record in batch:
             try:
+                if self._read_consumer_group(record):
+                    continue
                 key = read_key(record.key or b"")
                 if isinstance(key, GroupMetadataKey):
                     if record.value is None:
@@ -83,6 +93,17 @@ class GroupLoad:
             except CorruptMessage as error:
                 logger.error("%s: offset %d skipped: %s", self._topic_partition, record.offset, error)
 
+    def _read_consumer_group(self, record: Record) -> bool:
+        """Whether it is a record of a group of KIP-848.  Raises CorruptMessage."""
+        key = read_consumer_group_key(record.key or b"")
+        if key is None:
+            return False
+        replay = self._consumer_groups.get(key.group_id)
+        if replay is None:
+            replay = self._consumer_groups[key.group_id] = ConsumerGroupReplay(key.group_id)
+        replay.read(key, record.value)
+        return True
+
     def _end_transaction(self, batch: RecordBatch) -> None:
         offsets = self._open_transactions.pop(batch.producer_id, {})
         # The marker's key is int16 version, int16 type; 1 is COMMIT.
@@ -103,8 +124,8 @@ class GroupLoad:
         """
         if self._num_unknown:
             logger.warning(
-                "%s: %s with a key of unknown version, from offset %d on: perhaps of groups of KIP-848, which this "
-                "broker does not serve",
+                "%s: %s with a key of unknown version, from offset %d on: perhaps of share groups, "
+                "which this broker does not serve",
                 self._topic_partition,
                 counted(self._num_unknown, "record"),
                 self._first_unknown,
@@ -135,6 +156,12 @@ class GroupLoad:
                     )
                 )
             group.update_subscribed_topics()
+        for group_id, replay in self._consumer_groups.items():
+            consumer = replay.group()
+            if consumer is not None:
+                group = groups[group_id] = GroupMetadata(group_id, self._time)
+                group.protocol_type = CONSUMER_PROTOCOL_TYPE
+                group.consumer = LiveConsumerGroup(consumer, is_stored=True)
         for (group_id, topic_partition), committed in self._offsets.items():
             owner = groups.get(group_id)
             if owner is None:

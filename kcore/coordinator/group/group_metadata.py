@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kcore.common.random_source import random_uuid
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
 from kcore.coordinator.group.member_metadata import (
     JoinCallback,
     JoinGroupMember,
@@ -99,6 +100,8 @@ class GroupMetadata:
         self.initial_delay_left_ms: float | None = None
         self.new_member_added = False
         self.num_awaiting_join = 0
+        #: Of a group of KIP-848, which is Empty here and has no members of the classic protocol.
+        self.consumer: LiveConsumerGroup | None = None
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
         #: By producer id: offsets of open transactions; append_offset -1 while they are on their way to the log.
@@ -142,6 +145,11 @@ class GroupMetadata:
         assert self.state in previous, f"group {self.group_id} cannot go from {self.state} to {state}"
         self.state = state
         self.state_timestamp = self._time.milliseconds()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, of either protocol."""
+        return self.state is GroupState.EMPTY and (self.consumer is None or not self.consumer.value.members)
 
     @property
     def can_rebalance(self) -> bool:
@@ -299,6 +307,8 @@ class GroupMetadata:
 
     def is_subscribed_to_topic(self, topic: str) -> bool:
         """True also when the members' subscriptions are not known."""
+        if self.consumer is not None:
+            return topic in self.consumer.value.subscribed_topics
         return self.subscribed_topics is None or topic in self.subscribed_topics
 
     def update_subscribed_topics(self) -> None:
@@ -407,11 +417,14 @@ class GroupMetadata:
         """Offsets that no member uses and whose retention time is over.
 
         An empty group's count from when it became empty, a stable consumer group's unsubscribed topics and a group of
-        simple consumers from the commit; no others expire.  Source: GroupMetadata.removeExpiredOffsets (KIP-211).
+        simple consumers from the commit, and so do those of a group of KIP-848; no others expire.
+        Source: GroupMetadata.removeExpiredOffsets (KIP-211), OffsetExpirationConditionImpl.
         """
         subscribed: frozenset[str] = frozenset()
         empty_since: int | None = None
-        if self.protocol_type is not None:
+        if self.consumer is not None:
+            subscribed = self.consumer.value.subscribed_topics
+        elif self.protocol_type is not None:
             if self.state is GroupState.EMPTY:
                 empty_since = self.state_timestamp
             elif (

@@ -11,6 +11,7 @@ from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.coordinator.group.consumer_group_records import tombstones
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
@@ -71,6 +72,13 @@ def _error_for_members(error: ApiError) -> ApiError:
     if isinstance(error, _TOO_LARGE):
         return UnknownServerError(str(error))
     return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+
+
+def _error_for_consumers(error: ApiError) -> ApiError:
+    """What a member of a group of KIP-848 gets.  Source: CoordinatorOperationExceptionHelper, Kafka 4.2."""
+    if isinstance(error, RequestTimedOut):
+        return CoordinatorNotAvailable(str(error))
+    return _error_for_members(error)
 
 
 class OffsetFetchResult(NamedTuple):
@@ -237,6 +245,27 @@ class GroupMetadataManager:
             if error is not None:
                 logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
                 error = _error_for_members(error)
+            callback(error)
+
+        self._append_after_unlock(group, builder.build(), appended)
+
+    def store_records(
+        self,
+        group: GroupMetadata,
+        records: Iterable[tuple[bytes, bytes | None]],
+        callback: Callable[[ApiError | None], None],
+    ) -> None:
+        """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock."""
+        now_ms = self._time.milliseconds()
+        builder = RecordBatchBuilder()
+        for key, value in records:
+            builder.append(value, key, timestamp=now_ms)
+
+        def appended(status: ProducePartitionStatus) -> None:
+            error = status.error
+            if error is not None:
+                logger.warning("group %s: storing its records failed: %s", group.group_id, error)
+                error = _error_for_consumers(error)
             callback(error)
 
         self._append_after_unlock(group, builder.build(), appended)
@@ -410,7 +439,7 @@ class GroupMetadataManager:
             if group.is_unloaded:
                 return 0
             removed = group.remove_offsets(list(choose(group)))
-            if group.state is GroupState.EMPTY and not group.has_offsets:
+            if group.is_empty and not group.has_offsets:
                 group.transition_to(GroupState.DEAD)
             builder = RecordBatchBuilder()
             now_ms = self._time.milliseconds()
@@ -421,6 +450,9 @@ class GroupMetadataManager:
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
                     builder.append(None, group_metadata_key(group.group_id), timestamp=now_ms)
+                if group.consumer is not None and group.consumer.is_stored:
+                    for key, _ in tombstones(group.consumer.value):
+                        builder.append(None, key, timestamp=now_ms)
             if len(builder):
                 self._append_after_unlock(group, builder.build(), self._tombstones_appended)
         return len(removed)

@@ -39,6 +39,9 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16("3+")
 
 
+_GROUP_VERSION = "group.version"
+
+
 class ApiVersionsResponse(Message):
     """The API keys with their version ranges. Its header is version 0 always, so that any client can read it."""
 
@@ -55,11 +58,24 @@ class ApiVersionsResponse(Message):
 
 
 def api_versions_response(
-    ranges: Mapping[ApiKey, tuple[int, int]], error_code: int = 0, throttle_time_ms: int = 0
+    ranges: Mapping[ApiKey, tuple[int, int]], error_code: int = 0, throttle_time_ms: int = 0, version: int = 4
 ) -> ApiVersionsResponse:
-    """What this broker speaks: the lowest and the highest version of each API, in this order."""
+    """What this broker speaks: the lowest and the highest version of each API, in this order.
+
+    With the API versions of Kafka 4.0 it has the feature group.version, the groups of KIP-848, as a broker of 4.0 has.
+    version: of the request.  Clients of those before 4 end at a feature that may be off, so they are not told that it
+    may be (KIP-1022).
+    """
     keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items()]
-    return ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
+    response = ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
+    if ranges.get(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 0))[1] >= 1:
+        response.finalized_features_epoch = 0
+        response.finalized_features = [
+            FinalizedFeatureKey(name=_GROUP_VERSION, min_version_level=1, max_version_level=1)
+        ]
+        if version >= 4:
+            response.supported_features = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
+    return response
 
 
 def unsupported_version_response(versions: tuple[int, int]) -> ApiVersionsResponse:

@@ -24,10 +24,7 @@ _IGNORED = """
     create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
-    fetch.purgatory.purge.interval.requests group.consumer.assignors group.consumer.heartbeat.interval.ms
-    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
-    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+    fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
     group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols group.coordinator.threads
     group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
     group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms

@@ -14,11 +14,12 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
 from kcore.common.text import nearest
+from kcore.coordinator.group.consumer_assignors import ASSIGNORS
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.errors import InvalidConfig, InvalidRequest
@@ -34,7 +35,7 @@ from kcore.server.config.listeners import check_listeners, host_and_port, listen
 logger = logging.getLogger(__name__)
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
-_BOOLEAN, _STRING, _DOUBLE = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE
+_BOOLEAN, _STRING, _DOUBLE, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE, ConfigType.LIST
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 _BROKER_KEYS = [
@@ -201,6 +202,32 @@ _BROKER_KEYS = [
     # Kafka's default is 3000, its server.properties says 0.
     ConfigKey("group.initial.rebalance.delay.ms", _INT, 0, None, "Wait for more members before the first rebalance."),
     ConfigKey("group.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group."),
+    ConfigKey(
+        "group.consumer.session.timeout.ms",
+        _INT,
+        45_000,
+        at_least(1),
+        "A member with group.protocol=consumer is taken for dead after so long without a heartbeat.",
+    ),
+    ConfigKey("group.consumer.min.session.timeout.ms", _INT, 45_000, at_least(1), "The least that may be set."),
+    ConfigKey("group.consumer.max.session.timeout.ms", _INT, 60_000, at_least(1), "The most that may be set."),
+    ConfigKey(
+        "group.consumer.heartbeat.interval.ms",
+        _INT,
+        5000,
+        at_least(1),
+        "How often members with group.protocol=consumer send heartbeats.",
+    ),
+    ConfigKey("group.consumer.min.heartbeat.interval.ms", _INT, 5000, at_least(1), "The least that may be set."),
+    ConfigKey("group.consumer.max.heartbeat.interval.ms", _INT, 15_000, at_least(1), "The most that may be set."),
+    ConfigKey("group.consumer.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group of that protocol."),
+    ConfigKey(
+        "group.consumer.assignors",
+        _LIST,
+        ["uniform", "range"],
+        None,
+        "Assignors that members of that protocol may ask for, the default first: uniform and range.",
+    ),
     ConfigKey("offset.metadata.max.bytes", _INT, 4096, None, "Largest metadata of a committed offset."),
     ConfigKey("offsets.topic.num.partitions", _INT, 50, at_least(1), "Partitions of __consumer_offsets."),
     # Kafka's default is 3, its server.properties says 1.  In a cluster: _checked().
@@ -483,6 +510,10 @@ class KafkaConfig:
             max_session_timeout_ms=self["group.max.session.timeout.ms"],
             max_size=self["group.max.size"],
             initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
+            consumer_session_timeout_ms=self["group.consumer.session.timeout.ms"],
+            consumer_heartbeat_interval_ms=self["group.consumer.heartbeat.interval.ms"],
+            consumer_max_size=self["group.consumer.max.size"],
+            consumer_assignors=_assignors(self["group.consumer.assignors"]),
             offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
             offsets_retention_minutes=self["offsets.retention.minutes"],
             offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],
@@ -566,6 +597,35 @@ def _check_thread_count(name: str, old: int, new: int) -> None:
         raise InvalidConfig(f"{failed}, value should not be greater than double the current value {old}")
 
 
+#: Kafka's names of them as classes.
+_ASSIGNOR_CLASSES = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
+
+
+def _assignors(values: Sequence[str]) -> tuple[str, ...]:
+    """By name.  Raises InvalidConfig."""
+    names = tuple(_ASSIGNOR_CLASSES.get(value, value) for value in values)
+    if not names or len(set(names)) < len(names) or not set(names) <= ASSIGNORS.keys():
+        raise InvalidConfig(f"group.consumer.assignors is {','.join(values)}: expected uniform, range or both")
+    return names
+
+
+def _check_consumer_groups(values: Mapping[str, Any]) -> None:
+    """Raises InvalidConfig."""
+    _assignors(values["group.consumer.assignors"])
+    for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+        least, value, most = (values[f"group.consumer.{limit}{what}"] for limit in ("min.", "", "max."))
+        if not least <= value <= most:
+            raise InvalidConfig(
+                f"group.consumer.{what} is {value}, and must be between group.consumer.min.{what} ({least}) and "
+                f"group.consumer.max.{what} ({most})"
+            )
+    if values["group.consumer.heartbeat.interval.ms"] >= values["group.consumer.session.timeout.ms"]:
+        raise InvalidConfig("group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms")
+
+
 def _checked(levels: ConfigLevels) -> _Settings:
     """Raises InvalidConfig for a value that its name does not take, and for values that do not go together."""
     originals = levels.merged
@@ -581,6 +641,7 @@ def _checked(levels: ConfigLevels) -> _Settings:
     settings = _Settings(levels, originals, values, LogConfig.from_broker(originals))
     if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
         raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+    _check_consumer_groups(values)
     threads = max(values["log.cleaner.threads"], 1)
     if values["log.cleaner.enable"]:
         if values["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:

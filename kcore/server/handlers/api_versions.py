@@ -19,6 +19,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._response = api_versions_response(services.served_apis)
+        self._response_before_4 = api_versions_response(services.served_apis, version=3)
 
     def handle(self, context: RequestContext, body: ApiVersionsRequest) -> None:
         if context.api_version >= 3 and not (
@@ -28,7 +29,7 @@ class Handler:
             return
         software = f"{body.client_software_name} {body.client_software_version}".strip()
         context.request.connection.context.client_software = software
-        context.respond(self._response)
+        context.respond(self._response if context.api_version >= 4 else self._response_before_4)
 
     def error_response(self, body: ApiVersionsRequest, error_code: int, version: int) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=error_code)

@@ -1,50 +1,120 @@
-"""ConsumerGroupHeartbeat (68): refused, since the consumer groups of KIP-848 are not served yet.
-
-Consumers with group.protocol=consumer end with the error.  From a broker that does not announce version 1 librdkafka
-waits for ever, and says and sends nothing (seen with 2.16).  Source: KafkaApis.handleConsumerGroupHeartbeat with
-classic groups only, Kafka 3.9.
-"""
+"""ConsumerGroupHeartbeat (68): join, stay in and leave a consumer group of KIP-848."""
 
 from __future__ import annotations
 
-import logging
-
-from kcore.errors import UnsupportedVersion
+from kcore.common.random_source import SYSTEM_RANDOM, random_uuid
+from kcore.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH, Heartbeat
+from kcore.coordinator.group.consumer_group_coordinator import HeartbeatResult
+from kcore.coordinator.group.consumer_group_records import by_topic
+from kcore.errors import ApiError, InvalidRegularExpression, InvalidRequest, TopicAuthorizationFailed
 from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
 )
+from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
-from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
-
-logger = logging.getLogger(__name__)
-
-#: That are named in the log, each once.
-_MAX_CLIENTS = 1000
-_MESSAGE = "This broker serves classic consumer groups only: set group.protocol=classic."
 
 
 class Handler:
-    runs_on = RunsOn.NETWORK_THREAD
-
     def __init__(self, services: Services) -> None:
-        self._clients: set[tuple[str, str, str]] = set()
+        self.runs_on = group_writes_run_on(services.admin_manager)
+        self._coordinator = services.group_coordinator.consumer_groups
+        self._heartbeat_interval_ms = services.group_coordinator.config.consumer_heartbeat_interval_ms
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: ConsumerGroupHeartbeatRequest) -> None:
-        client = (context.client_id, context.client_address, body.group_id)
-        if client not in self._clients and len(self._clients) < _MAX_CLIENTS:
-            self._clients.add(client)
-            logger.warning(
-                "client %r at %s (%s) wants to join group %r by the protocol of KIP-848, which is refused: this broker "
-                "serves classic groups only; set group.protocol=classic",
-                *client[:2],
-                context.client_software,
-                body.group_id,
+        try:
+            _check(body, context.api_version)
+            self._check_topics(context, body)
+        except ApiError as error:
+            context.respond(ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=str(error)))
+            return
+
+        def respond(result: HeartbeatResult) -> None:
+            context.respond(self._response(result))
+
+        if body.member_epoch < JOIN_EPOCH:
+            self._coordinator.leave(body.group_id, body.member_id, body.member_epoch, body.instance_id, respond)
+            return
+        beat = Heartbeat(
+            # Clients of version 0 have none when they join.
+            body.member_id or str(random_uuid(SYSTEM_RANDOM)),
+            body.member_epoch,
+            body.instance_id,
+            body.rack_id,
+            body.rebalance_timeout_ms,
+            # A member without names wants the topics of a pattern, which _check() has refused unless it is empty.
+            [] if body.subscribed_topic_names is None and body.member_epoch == 0 else body.subscribed_topic_names,
+            body.server_assignor,
+            None
+            if body.topic_partitions is None
+            else frozenset((topic.topic_id, number) for topic in body.topic_partitions for number in topic.partitions),
+            context.client_id,
+            f"/{context.client_address}",
+        )
+        self._coordinator.heartbeat(body.group_id, beat, respond)
+
+    def _check_topics(self, context: RequestContext, body: ConsumerGroupHeartbeatRequest) -> None:
+        names = set(body.subscribed_topic_names or ())
+        denied = names - set(
+            self._auth.filter_by_authorized(context, AclOperation.DESCRIBE, ResourceType.TOPIC, sorted(names))
+        )
+        if denied:
+            raise TopicAuthorizationFailed("Topic authorization failed.")
+
+    def _response(self, result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+        if result.error_code:
+            return ConsumerGroupHeartbeatResponse(error_code=result.error_code, error_message=result.error_message)
+        assignment = None
+        if result.assignment is not None:
+            assignment = ConsumerGroupHeartbeatAssignment(
+                topic_partitions=[
+                    ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=numbers)
+                    for topic_id, numbers in by_topic(result.assignment)
+                ]
             )
-        context.respond(ConsumerGroupHeartbeatResponse(error_code=UnsupportedVersion.code, error_message=_MESSAGE))
+        return ConsumerGroupHeartbeatResponse(
+            member_id=result.member_id,
+            member_epoch=result.member_epoch,
+            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            assignment=assignment,
+        )
 
     def error_response(
         self, body: ConsumerGroupHeartbeatRequest, error_code: int, version: int
     ) -> ConsumerGroupHeartbeatResponse:
         return ConsumerGroupHeartbeatResponse(error_code=error_code)
+
+
+def _check(body: ConsumerGroupHeartbeatRequest, version: int) -> None:
+    """Raises InvalidRequest and InvalidRegularExpression.
+
+    Source: GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid, Kafka 4.2.
+    """
+    if not body.group_id.strip():
+        raise InvalidRequest("GroupId can't be empty.")
+    for name, value in (("InstanceId", body.instance_id), ("RackId", body.rack_id)):
+        if value is not None and not value.strip():
+            raise InvalidRequest(f"{name} can't be empty.")
+    if not body.member_id and (version >= 1 or body.member_epoch != JOIN_EPOCH):
+        raise InvalidRequest("MemberId can't be empty.")
+    if body.member_epoch < LEAVE_STATIC_EPOCH:
+        raise InvalidRequest(f"MemberEpoch is {body.member_epoch}, but must be greater than or equal to -2.")
+    if body.member_epoch == LEAVE_STATIC_EPOCH and body.instance_id is None:
+        raise InvalidRequest("InstanceId can't be null for member epoch -2.")
+    if body.member_epoch == JOIN_EPOCH:
+        if body.rebalance_timeout_ms == -1:
+            raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
+        if body.topic_partitions is None or body.topic_partitions:
+            raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
+        if body.subscribed_topic_names is None and body.subscribed_topic_regex is None:
+            raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be set.")
+    if body.subscribed_topic_regex:
+        raise InvalidRegularExpression(
+            "this broker takes no regular expression with group.protocol=consumer: subscribe to names of topics, or "
+            "set group.protocol=classic"
+        )

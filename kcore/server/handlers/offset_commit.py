@@ -85,6 +85,7 @@ class Handler:
             body.generation_id_or_member_epoch,
             offsets,
             respond,
+            has_member_epochs=context.api_version >= 9,
         )
 
     def error_response(self, body: OffsetCommitRequest, error_code: int, version: int) -> OffsetCommitResponse:

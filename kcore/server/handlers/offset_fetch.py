@@ -110,7 +110,9 @@ class Handler:
                 if name is not None and name in permitted
             ]
         try:
-            offsets = self._group_coordinator.fetch_offsets(group.group_id, partitions, require_stable)
+            offsets = self._group_coordinator.fetch_offsets(
+                group.group_id, partitions, require_stable, (group.member_id, group.member_epoch)
+            )
         except ApiError as error:
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
         topics = []

@@ -12,6 +12,7 @@ from kcore.client.broker_process import BrokerProcess
 from kcore.client.group_client import GroupClient
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.protocol.messages import consumer_group_describe as cd
 from kcore.protocol.messages import delete_groups as dg
 from kcore.protocol.messages import describe_groups as de
 from kcore.protocol.messages import find_coordinator as fc
@@ -139,7 +140,22 @@ def test_an_error_that_does_not_pass_is_raised_at_once(monkeypatch):
     "group", [de.DescribedGroup(group_id="g", group_state="Dead"), de.DescribedGroup(error_code=69, group_id="g")]
 )
 def test_a_group_that_old_and_new_brokers_do_not_have_is_not_found(monkeypatch, group):
-    Brokers(monkeypatch, [1], DescribeGroups=[de.DescribeGroupsResponse(groups=[group])])
+    for code in (errors.GroupIdNotFound.code, errors.UnsupportedVersion.code):
+        of_new_protocol = cd.ConsumerGroupDescribedGroup(group_id="g", error_code=code)
+        Brokers(
+            monkeypatch,
+            [1],
+            DescribeGroups=[de.DescribeGroupsResponse(groups=[group])],
+            ConsumerGroupDescribe=[cd.ConsumerGroupDescribeResponse(groups=[of_new_protocol])],
+        )
+        with pytest.raises(errors.GroupIdNotFound, match="there is no group 'g'"):
+            client().describe_group("g")
+
+
+def test_a_group_is_not_found_where_brokers_do_not_know_the_new_protocol(monkeypatch):
+    group = de.DescribedGroup(group_id="g", group_state="Dead")
+    brokers = Brokers(monkeypatch, [1], DescribeGroups=[de.DescribeGroupsResponse(groups=[group])])
+    brokers.answers["ConsumerGroupDescribe"] = [errors.UnsupportedVersion("")]
     with pytest.raises(errors.GroupIdNotFound, match="there is no group 'g'"):
         client().describe_group("g")
 

@@ -324,6 +324,13 @@ CASES = {
         {group(DESCRIBE)},
         (group(DESCRIBE),),
     ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Case(
+        make(ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=["g"], include_authorized_operations=True),
+        1,
+        GroupAuthorizationFailed,
+        {group(DESCRIBE)},
+        (group(DESCRIBE),),
+    ),
     ApiKey.LIST_GROUPS: Case(
         make(ApiKey.LIST_GROUPS), 4, None, {cluster(DESCRIBE), group(DESCRIBE), group(DESCRIBE, "doomed")}
     ),

@@ -9,6 +9,7 @@ from kcore.errors import (
     NONE,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
+    GroupIdNotFound,
     TopicAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
@@ -399,3 +400,23 @@ def test_log_directories_are_not_said_in_any_version(client, only, version):
     # Below version 3 Kafka's clients take an answer without directories for this error.
     assert response.results == []
     assert version < 3 or response.error_code == ClusterAuthorizationFailed.code
+
+
+# -- ConsumerGroupHeartbeat, ConsumerGroupDescribe
+
+
+def test_CG_02_CG_49_a_member_needs_describe_on_all_topics_that_it_names_and_who_describes_the_group_too(client, only):
+    joining = {"group_id": "new", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    heartbeat = request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    describe = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)(group_ids=["new"])
+    only(group(READ, "new"), group(DESCRIBE, "new"), topic(DESCRIBE, "a"))
+    refused = client.ask(heartbeat(**joining, subscribed_topic_names=["a", "b"]), 1)
+    assert refused.error_code == TopicAuthorizationFailed.code
+    assert error_codes(client.ask(describe, 1)) == {GroupIdNotFound.code}
+    joined = client.ask(heartbeat(**joining, subscribed_topic_names=["a"]), 1)
+    assert (joined.error_code, joined.member_epoch) == (0, 1)
+    (described,) = client.ask(describe, 1).groups
+    assert [member.member_id for member in described.members] == ["m"]
+    only(group(DESCRIBE, "new"))
+    (denied,) = client.ask(describe, 1).groups
+    assert (denied.error_code, denied.members) == (TopicAuthorizationFailed.code, [])

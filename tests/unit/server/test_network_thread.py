@@ -13,7 +13,6 @@ import pytest
 import kcore
 from kcore.common import file
 from kcore.common.time import MockTime
-from kcore.errors import UnsupportedVersion
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import add_partitions_to_txn as apt
 from kcore.protocol.messages import alter_client_quotas as acq
@@ -45,6 +44,7 @@ from kcore.protocol.messages import write_txn_markers as wtm
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.describe_acls import DescribeAclsRequest
@@ -157,6 +157,9 @@ def requests(group):
     yield of.OffsetFetchRequest(group_id="c", topics=[of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]), 2
     yield of.OffsetFetchRequest(group_id="c", topics=None), 2
     yield HeartbeatRequest(**group), 2
+    joining = {"member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    yield ConsumerGroupHeartbeatRequest(group_id="new", subscribed_topic_names=["t"], **joining), 1
+    yield ConsumerGroupDescribeRequest(group_ids=["new"]), 1
     mine = sg.SyncGroupRequestAssignment(member_id=group["member_id"], assignment=b"mine")
     yield sg.SyncGroupRequest(**group, assignments=[mine]), 2
     yield DescribeGroupsRequest(groups=["c", group["group_id"]]), 2
@@ -263,7 +266,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         broker.create_topic("synced", flush_messages=1)
         broker.restart()
         complaints = refuse_to_wait(broker, monkeypatch)
-        api_keys = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT}
+        api_keys = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP}
         with Client(broker) as client:
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the offsets topic
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0
@@ -284,8 +287,6 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
                 api_keys.add(ApiKey(request.api_key))
                 response = client.ask(request, version)
                 assert set(error_codes(response)) <= {0}, response
-            refused = client.ask(ConsumerGroupHeartbeatRequest(group_id="g"), 1)
-            assert refused.error_code == UnsupportedVersion.code
         assert api_keys == set(SUPPORTED)
         assert complaints == []
         file.clear_faults()
@@ -295,6 +296,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     assert never_inline == {
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
         *(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
@@ -303,6 +305,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN),
         *((ApiKey.TXN_OFFSET_COMMIT,) if settings else ()),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
+        *((ApiKey.CONSUMER_GROUP_HEARTBEAT,) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}
 

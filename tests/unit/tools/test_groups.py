@@ -11,6 +11,7 @@ from kcore.protocol.messages import join_group as jg
 from kcore.protocol.messages import leave_group as leave
 from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import sync_group as sg
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS, lasting_session
@@ -262,3 +263,30 @@ def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
             out, err = capsys.readouterr()
             assert (status, out.splitlines()[0]) == (2, f"g: Empty, coordinator {number}, 0 members")
             assert err.startswith(missing) and len(err.splitlines()) == 1
+
+
+def test_CG_51_CG_52_a_group_of_the_consumer_protocol_is_described_reset_and_deleted_like_any_other(cluster, run, text):
+    """That of KIP-848: DescribeGroups calls it dead."""
+    joining = {"group_id": "new", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    with coordinator(cluster, "new") as (client, number):
+        request = ConsumerGroupHeartbeatRequest(**joining, subscribed_topic_names=["orders"])
+        wait_until(lambda: client.ask(request, 1).error_code == 0)
+        status, (group,), err = run("groups", "describe", "new")
+        assert (status, err) == (0, "")
+        assert {name: group[name] for name in ("state", "protocol_type", "protocol", "coordinator")} == {
+            "state": "Stable",
+            "protocol_type": "consumer",
+            "protocol": "uniform",
+            "coordinator": number,
+        }
+        (member,) = group["members"]
+        assert [at["partition"] for at in member["assignment"]] == [0, 1, 2]
+        assert {at["member_id"] for at in group["partitions"]} == {"m"}
+        assert run("groups", "delete", "new")[0] == 2
+        leaving = ConsumerGroupHeartbeatRequest(group_id="new", member_id="m", member_epoch=-1)
+        assert client.ask(leaving, 1).error_code == 0
+        assert text("groups", "reset", "new", "--topic", "orders", "--to", "latest", "--apply")[0] == 0
+        _, (group,), _ = run("groups", "describe", "new")
+        assert [at["committed_offset"] for at in group["partitions"]] == [0, 5, 0]
+        assert run("groups", "delete", "new")[0] == 0
+        assert run("groups", "describe", "new")[0] == 2

@@ -234,11 +234,11 @@ def test_a_record_that_cannot_be_read_is_skipped_and_named(caplog):
 
 
 def test_records_of_groups_of_a_newer_protocol_are_left_out_with_one_line_for_the_partition(caplog):
-    """Kafka 4 writes several for each member and epoch of a group of KIP-848; their keys have versions from 3 on."""
+    """Kafka 4 writes several for each member and epoch of a share group; their keys have versions from 10 on."""
     harness = Harness()
     harness.commit({("t", 0): 1})
     log = harness.replica_manager.logs[harness.coordinator.partition_for("g")]
-    for version in range(3, 8):
+    for version in range(10, 15):
         builder = RecordBatchBuilder()
         for _ in range(4):
             builder.append(b"\0\0", struct.pack(">h", version) + b"key", timestamp=1)

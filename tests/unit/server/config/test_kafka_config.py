@@ -72,6 +72,31 @@ def test_a_member_of_a_cluster_keeps_offsets_in_as_many_replicas_as_other_topics
 
 
 @pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"group.consumer.session.timeout.ms": 44_999}, "between group.consumer.min.session.timeout.ms"),
+        ({"group.consumer.session.timeout.ms": 60_001}, "group.consumer.max.session.timeout.ms"),
+        ({"group.consumer.heartbeat.interval.ms": 4999}, "group.consumer.min.heartbeat.interval.ms"),
+        ({"group.consumer.heartbeat.interval.ms": 15_001}, "group.consumer.max.heartbeat.interval.ms"),
+        (
+            {"group.consumer.min.session.timeout.ms": 5000, "group.consumer.session.timeout.ms": 5000},
+            "must be less than group.consumer.session.timeout.ms",
+        ),
+        ({"group.consumer.assignors": "uniform,mine"}, "expected uniform, range or both"),
+        ({"group.consumer.assignors": "range,range"}, "expected uniform, range or both"),
+    ],
+)
+def test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits(settings, problem):
+    with pytest.raises(InvalidConfig, match=problem):
+        KafkaConfig(settings)
+
+
+def test_CG_25_assignors_may_be_named_by_their_classes():
+    name = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
+    assert KafkaConfig({"group.consumer.assignors": name}).group_config(1).consumer_assignors == ("range",)
+
+
+@pytest.mark.parametrize(
     ("name", "suggested"),
     [
         ("log.segment.byte", "log.segment.bytes"),

@@ -32,12 +32,14 @@ from kcore.errors import (
     OffsetMetadataTooLarge,
     TopicDeletionDisabled,
     UnknownTopicOrPartition,
+    UnsupportedAssignor,
     for_code,
 )
 from kcore.log.log_config import BROKER_SYNONYMS
 from kcore.metadata import znodes
 from kcore.metadata.open_store import open_store
 from kcore.network import socket_server
+from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -215,6 +217,18 @@ def metadata_of_an_offset(alone):
     return error_of(answer.topics[0].partitions[0].error_code)
 
 
+def heartbeat_of_the_new_protocol(name, **fields):
+    """A field of the answer to a join."""
+
+    def ask(alone):
+        wait_for_coordinator(alone, "new")
+        join = {"member_id": "m", "rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
+        request = ConsumerGroupHeartbeatRequest(group_id="new", topic_partitions=[], **join, **fields)
+        return getattr(alone.ask(request, 1), name)
+
+    return ask
+
+
 def offsets_topic(alone):
     wait_for_coordinator(alone, "any")
     return alone.broker.metadata_cache.topic(GROUP_METADATA_TOPIC)
@@ -311,6 +325,14 @@ ALONE = {
     "group.max.session.timeout.ms": (1_600_000, a_long_session, InvalidSessionTimeout),
     "group.max.size": (1, a_second_member, GroupMaxSizeReached),
     "group.initial.rebalance.delay.ms": (13, group_config("initial_rebalance_delay_ms"), 13),
+    "group.consumer.session.timeout.ms": (46_000, group_config("consumer_session_timeout_ms"), 46_000),
+    "group.consumer.heartbeat.interval.ms": (6000, heartbeat_of_the_new_protocol("heartbeat_interval_ms"), 6000),
+    "group.consumer.max.size": (1, group_config("consumer_max_size"), 1),
+    "group.consumer.assignors": (
+        "range",
+        heartbeat_of_the_new_protocol("error_code", server_assignor="uniform"),
+        UnsupportedAssignor.code,
+    ),
     "offset.metadata.max.bytes": (3, metadata_of_an_offset, OffsetMetadataTooLarge),
     "offsets.topic.num.partitions": (2, lambda alone: len(offsets_topic(alone).partitions), 2),
     "offsets.topic.segment.bytes": (
@@ -805,6 +827,16 @@ SHOWN_ELSEWHERE = {
     "kcore.act.like": "tests/unit/server/test_act_like.py::test_kafka_python_takes_it_for_that_release",
     "kcore.monitoring.address": (
         "tests/unit/server/monitoring/test_http_endpoint.py::test_prometheus_reads_the_broker_and_its_process"
+    ),
+    **dict.fromkeys(
+        (
+            "group.consumer.min.heartbeat.interval.ms",
+            "group.consumer.max.heartbeat.interval.ms",
+            "group.consumer.min.session.timeout.ms",
+            "group.consumer.max.session.timeout.ms",
+        ),
+        "tests/unit/server/config/test_kafka_config.py"
+        "::test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits",
     ),
     "inter.broker.listener.name": (
         "tests/unit/server/test_inter_broker_listener.py"

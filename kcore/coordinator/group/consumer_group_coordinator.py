@@ -1,0 +1,332 @@
+"""Consumer groups of KIP-848: heartbeats, sessions, and the records that each change writes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from kcore.common.time import Time
+from kcore.coordinator.group.consumer_assignors import Partitions
+from kcore.coordinator.group.consumer_group import (
+    JOIN_EPOCH,
+    ConsumerGroup,
+    ConsumerMember,
+    FindTopic,
+    Heartbeat,
+    MemberState,
+    heartbeat,
+    leave,
+    without_members,
+)
+from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupMetadata, GroupState
+from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
+from kcore.coordinator.group.group_records import group_metadata_key
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, WriteCallback
+from kcore.errors import (
+    NONE,
+    ApiError,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    InconsistentGroupProtocol,
+    NotCoordinator,
+    UnreleasedInstanceId,
+    UnsupportedAssignor,
+)
+from kcore.purgatory.timer import Timer
+
+logger = logging.getLogger(__name__)
+
+
+class HeartbeatResult(NamedTuple):
+    """assignment: None where it has not changed since the member was last told."""
+
+    error_code: int = NONE
+    error_message: str | None = None
+    member_id: str = ""
+    member_epoch: int = 0
+    assignment: Partitions | None = None
+
+
+HeartbeatCallback = Callable[[HeartbeatResult], None]
+
+
+class ConsumerGroupCoordinator:
+    """Thread-safe; the lock of a group is GroupMetadata's, which also has its offsets.
+
+    A change counts at once, and the member is answered when its records are in the log.  Where they are not written,
+    the member gets an error, and the next write of the group has them too.
+    """
+
+    def __init__(
+        self, manager: GroupMetadataManager, config: GroupConfig, time: Time, timer: Timer, find_topic: FindTopic
+    ) -> None:
+        self._manager = manager
+        self._config = config
+        self._time = time
+        self._timer = timer
+        self._find_topic = find_topic
+
+    @property
+    def default_assignor(self) -> str:
+        return self._config.consumer_assignors[0]
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, beat: Heartbeat, callback: HeartbeatCallback) -> None:
+        """Join or stay in a group; the answer comes when what has changed is in the log."""
+        self._answered(group_id, beat.member_id, callback, lambda group: self._heartbeat(group, beat, callback), beat)
+
+    def leave(
+        self, group_id: str, member_id: str, epoch: int, instance_id: str | None, callback: HeartbeatCallback
+    ) -> None:
+        """epoch -1: for good; -2: a static member that may come back."""
+
+        def act(group: GroupMetadata) -> None:
+            live = self._live(group)
+            after = leave(live.value, member_id, epoch, instance_id)
+            logger.info("group %s: member %s leaves with epoch %d", group_id, member_id, epoch)
+            self._change(group, live, after, _answer(callback, HeartbeatResult(NONE, None, member_id, epoch)))
+
+        self._answered(group_id, member_id, callback, act)
+
+    def _answered(
+        self,
+        group_id: str,
+        member_id: str,
+        callback: HeartbeatCallback,
+        act: Callable[[GroupMetadata], None],
+        beat: Heartbeat | None = None,
+    ) -> None:
+        """Call act(group) under the group's lock; what it raises is the answer."""
+        try:
+            is_join = beat is not None and beat.epoch == JOIN_EPOCH
+            if beat is not None and beat.assignor is not None and beat.assignor not in self._config.consumer_assignors:
+                supported = ", ".join(self._config.consumer_assignors)
+                raise UnsupportedAssignor(f"ServerAssignor {beat.assignor} is not supported. Supported: {supported}.")
+            group = self._manager.find_group(group_id, create=is_join)
+            if group is None:
+                raise GroupIdNotFound(f"Group {group_id} not found.")
+        except ApiError as error:
+            callback(_refusal(error, member_id))
+            return
+        with group:
+            try:
+                act(group)
+            except ApiError as error:
+                if isinstance(error, FencedInstanceId | UnreleasedInstanceId) and not self._manager.is_certain():
+                    # A client ends at these, and perhaps another broker coordinates the group by now.
+                    error = NotCoordinator(group_id)
+                refusal = _refusal(error, member_id)
+                group.after_unlock(lambda: callback(refusal))
+
+    def _heartbeat(self, group: GroupMetadata, beat: Heartbeat, callback: HeartbeatCallback) -> None:
+        if group.state is GroupState.DEAD:
+            # Being removed, or moved to another broker: the member shall look for the coordinator again.
+            raise CoordinatorNotAvailable(group.group_id)
+        if beat.epoch == JOIN_EPOCH and group.consumer is None:
+            self._convert_from_classic(group)
+        live = self._live(group)
+        before = live.value
+        is_new = beat.member_id not in before.members
+        if is_new and beat.epoch == JOIN_EPOCH:
+            self._check_size(before, beat)
+        after = heartbeat(before, beat, self._find_topic, self.default_assignor)
+        member, known = after.members[beat.member_id], before.members.get(beat.member_id)
+        if is_new:
+            logger.info("group %s: member %s joins, group epoch %d", group.group_id, beat.member_id, after.epoch)
+        # One that comes with another epoch than it had has not heard of what it was assigned.
+        is_told = known is not None and known.assigned == member.assigned and beat.epoch == known.epoch
+        assignment = None if is_told and not beat.is_full else member.assigned
+        result = HeartbeatResult(NONE, None, beat.member_id, member.epoch, assignment)
+        self._change(group, live, after, _answer(callback, result))
+        self._reset_session(group, live, beat.member_id)
+
+    def _check_size(self, group: ConsumerGroup, beat: Heartbeat) -> None:
+        """Raises GroupMaxSizeReached.  A static member that is back takes no new place."""
+        is_back = beat.instance_id is not None and group.member_of_instance(beat.instance_id) is not None
+        if not is_back and len(group.members) >= self._config.consumer_max_size:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_max_size}")
+
+    @staticmethod
+    def _live(group: GroupMetadata) -> LiveConsumerGroup:
+        if group.is_unloaded:
+            raise NotCoordinator(group.group_id)
+        if group.consumer is None:
+            raise GroupIdNotFound(f"Group {group.group_id} is not a consumer group.")
+        return group.consumer
+
+    # -- the other protocol ------------------------------------------------------------------------------------------
+
+    def _convert_from_classic(self, group: GroupMetadata) -> None:
+        """An empty classic group becomes one of the new protocol, with its offsets.  Raises GroupIdNotFound."""
+        if group.state is not GroupState.EMPTY:
+            raise GroupIdNotFound(
+                f"Group {group.group_id} is not a consumer group: it has members of the classic protocol."
+            )
+        if group.generation_id > 0:
+            self._manager.store_records(group, [(group_metadata_key(group.group_id), None)], lambda error: None)
+            group.generation_id = 0
+        group.protocol_type, group.protocol_name, group.leader_id = CONSUMER_PROTOCOL_TYPE, None, None
+        group.consumer = LiveConsumerGroup(ConsumerGroup(group.group_id))
+
+    def make_classic(self, group: GroupMetadata) -> None:
+        """For the JoinGroup of a classic client.  Raises InconsistentGroupProtocol unless the group is empty."""
+        live = group.consumer
+        if live is None:
+            return
+        if live.value.members:
+            raise InconsistentGroupProtocol(f"group {group.group_id} has members with group.protocol=consumer")
+        if live.is_stored:
+            self._manager.store_records(group, tombstones(live.value), lambda error: None)
+        group.consumer = group.protocol_type = None
+
+    def describe(self, group_id: str) -> ConsumerGroup:
+        """Raises GroupIdNotFound, and as GroupMetadataManager.check_group_status()."""
+        group = self._manager.find_group(group_id)
+        if group is None or (group.state is GroupState.DEAD and not group.is_unloaded):
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        with group:
+            return self._live(group).value
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def _change(
+        self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup, on_stored: WriteCallback
+    ) -> None:
+        """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log."""
+        before, live.value = live.value, after
+        for member_id in [member_id for member_id in live.sessions if member_id not in after.members]:
+            live.sessions.pop(member_id).cancel()
+        for member_id, member in after.members.items():
+            if member is not before.members.get(member_id):
+                self._watch_revocation(group, live, member)
+        records = records_between(before if live.is_stored else None, after, live.unsaved)
+        if records and (after is not before or live.unsaved is not None):
+            touched = _touched(before, after) | (live.unsaved or set())
+            live.is_stored, live.unsaved = True, None
+            self._write(group, live, records, touched, on_stored)
+        elif live.waiting:
+            # Nothing new, but what the answer says may not be in the log yet.
+            live.waiting[live.num_writes].append(on_stored)
+        else:
+            group.after_unlock(lambda: on_stored(None))
+
+    def _write(
+        self,
+        group: GroupMetadata,
+        live: LiveConsumerGroup,
+        records: Sequence[Record],
+        touched: set[str],
+        on_stored: WriteCallback,
+    ) -> None:
+        live.num_writes += 1
+        number = live.num_writes
+        callbacks = live.waiting[number] = [on_stored]
+
+        def stored(error: ApiError | None) -> None:
+            with group:
+                del live.waiting[number]
+                if error is not None:
+                    live.unsaved = (live.unsaved or set()) | touched
+                elif group.is_unloaded:
+                    error = NotCoordinator(group.group_id)
+                for callback in callbacks:
+                    group.after_unlock(partial(callback, error))
+
+        self._manager.store_records(group, records, stored)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _reset_session(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str) -> None:
+        deadline_ms = self._time.hi_res_clock_ms() + self._config.consumer_session_timeout_ms
+        session = live.sessions.get(member_id)
+        if session is None:
+            session = live.sessions[member_id] = Session(deadline_ms)
+        session.deadline_ms = deadline_ms
+        if session.task is None:
+            # It fires early when there were heartbeats, and waits on.
+            session.task = self._timer.add(
+                lambda: self._check_session(group, member_id, session), self._config.consumer_session_timeout_ms
+            )
+
+    def _check_session(self, group: GroupMetadata, member_id: str, session: Session) -> None:
+        with group:
+            live = group.consumer
+            if live is None or group.state is GroupState.DEAD or live.sessions.get(member_id) is not session:
+                return
+            left_ms = session.deadline_ms - self._time.hi_res_clock_ms()
+            if left_ms > 0:
+                session.task = self._timer.add(lambda: self._check_session(group, member_id, session), left_ms)
+                return
+            self._fence(group, live, member_id, "has sent no heartbeat")
+
+    def _watch_revocation(self, group: GroupMetadata, live: LiveConsumerGroup, member: ConsumerMember) -> None:
+        """A member that has to give up partitions has its rebalance timeout for that."""
+        session = live.sessions.get(member.member_id)
+        if session is None:
+            session = live.sessions[member.member_id] = Session(self._time.hi_res_clock_ms())
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if session.revocation_task is not None:
+                session.revocation_task.cancel()
+                session.revocation_task = None
+        elif session.revocation_task is None and member.rebalance_timeout_ms >= 0:
+            session.revocation_task = self._timer.add(
+                lambda: self._check_revocation(group, member.member_id, session, member.epoch),
+                member.rebalance_timeout_ms,
+            )
+
+    def _check_revocation(self, group: GroupMetadata, member_id: str, session: Session, epoch: int) -> None:
+        with group:
+            live = group.consumer
+            if live is None or group.state is GroupState.DEAD or live.sessions.get(member_id) is not session:
+                return
+            member = live.value.members[member_id]
+            if member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch:
+                self._fence(group, live, member_id, "has not given up its partitions within its rebalance timeout")
+
+    def _fence(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str, why: str) -> None:
+        logger.info("group %s: member %s is fenced: it %s", group.group_id, member_id, why)
+        self._change(group, live, without_members(live.value, [member_id]), lambda error: None)
+
+    # -- loading and unloading ---------------------------------------------------------------------------------------
+
+    def on_loaded(self, group: GroupMetadata) -> None:
+        live = group.consumer
+        if live is not None:
+            for member in live.value.members.values():
+                self._reset_session(group, live, member.member_id)
+                self._watch_revocation(group, live, member)
+
+    @staticmethod
+    def on_unloaded(group: GroupMetadata) -> None:
+        if group.consumer is not None:
+            for session in group.consumer.sessions.values():
+                session.cancel()
+
+
+def _refusal(error: ApiError, member_id: str) -> HeartbeatResult:
+    return HeartbeatResult(error.code, str(error) or None, member_id)
+
+
+def _answer(callback: HeartbeatCallback, result: HeartbeatResult) -> WriteCallback:
+    def stored(error: ApiError | None) -> None:
+        callback(result if error is None else _refusal(error, result.member_id))
+
+    return stored
+
+
+def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:
+    """Members of which something may differ."""
+    ids = {*before.members, *after.members}
+    return {
+        member_id
+        for member_id in ids
+        if before.members.get(member_id) is not after.members.get(member_id)
+        or before.targets.get(member_id) != after.targets.get(member_id)
+    }

@@ -1,0 +1,252 @@
+"""The records of consumer groups of KIP-848 in __consumer_offsets, byte for byte as Kafka writes and reads them.
+
+A group is as the last record of each key says.  Types (versions of the key): 3 the group epoch, 5 a member, 6 the epoch
+of the target assignment, 7 a member's target, 8 what a member has.  A null value is a tombstone.  Type 4, the
+partitions of the subscribed topics, was written by Kafka up to 4.0; what it said is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+from uuid import UUID
+
+from kcore.coordinator.group.consumer_assignors import Partitions
+from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
+from kcore.protocol.messages.consumer_group_records import (
+    NO_CLASSIC_MEMBER,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMemberRecordKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRecordKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataValue,
+    CurrentTopicPartitions,
+    TargetTopicPartitions,
+    read_key,
+    read_value,
+)
+
+GROUP_EPOCH, PARTITION_METADATA, MEMBER, TARGET_EPOCH, TARGET, CURRENT = range(3, 9)
+
+_OF_GROUP = (GROUP_EPOCH, PARTITION_METADATA, TARGET_EPOCH)
+
+#: A key, and a value or None.
+Record = tuple[bytes, bytes | None]
+
+
+class ConsumerGroupKey(NamedTuple):
+    """record_type: one of those above.  member_id: "" for records of the whole group."""
+
+    record_type: int
+    group_id: str
+    member_id: str = ""
+
+
+def read_consumer_group_key(data: bytes) -> ConsumerGroupKey | None:
+    """None for a record of another type.  Raises CorruptMessage."""
+    record_type = int.from_bytes(data[:2], "big")
+    if not GROUP_EPOCH <= record_type <= CURRENT:
+        return None
+    if record_type in _OF_GROUP:
+        return ConsumerGroupKey(record_type, read_key(ConsumerGroupRecordKey, data).group_id)
+    key = read_key(ConsumerGroupMemberRecordKey, data)
+    return ConsumerGroupKey(record_type, key.group_id, key.member_id)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def records_between(
+    old: ConsumerGroup | None, new: ConsumerGroup, unsaved: Collection[str] | None = None
+) -> list[Record]:
+    """What turns the records of old (None: there are none) into those of new.
+
+    unsaved: members whose records of before did not reach the log, if any did not: these are written as they are now,
+    and so are the epochs.  Members that are gone come first, since what they had may be another's now.
+    """
+    group_id = new.group_id
+    before = old if old is not None else ConsumerGroup(group_id)
+    again = set(unsaved or ())
+    records: list[Record] = []
+    for member_id in [m for m in {**before.members, **dict.fromkeys(again)} if m not in new.members]:
+        records += [(_key(record_type, group_id, member_id), None) for record_type in (CURRENT, TARGET, MEMBER)]
+    known = {member_id: member for member_id, member in before.members.items() if member_id not in again}
+    records += _changed_members(MEMBER, group_id, known, new, _member_value)
+    if old is None or unsaved is not None or (old.epoch, old.metadata_hash) != (new.epoch, new.metadata_hash):
+        epoch = ConsumerGroupMetadataValue(epoch=new.epoch, metadata_hash=new.metadata_hash)
+        records.append((_key(GROUP_EPOCH, group_id), epoch.encode(0)))
+    for member_id, target in new.targets.items():
+        if member_id in again or before.targets.get(member_id) != target:
+            value = ConsumerGroupTargetAssignmentMemberValue(
+                topic_partitions=[
+                    TargetTopicPartitions(topic_id=topic_id, partitions=numbers)
+                    for topic_id, numbers in by_topic(target)
+                ]
+            )
+            records.append((_key(TARGET, group_id, member_id), value.encode(0)))
+    if old is None or unsaved is not None or old.assignment_epoch != new.assignment_epoch:
+        target_epoch = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=new.assignment_epoch)
+        records.append((_key(TARGET_EPOCH, group_id), target_epoch.encode(0)))
+    records += _changed_members(CURRENT, group_id, known, new, _current_value)
+    return [(key, value if value is None else b"\0\0" + value) for key, value in records]
+
+
+def _changed_members(
+    record_type: int,
+    group_id: str,
+    known: Mapping[str, ConsumerMember],
+    new: ConsumerGroup,
+    value_of: Callable[[ConsumerMember], bytes],
+) -> list[Record]:
+    return [
+        (_key(record_type, group_id, member_id), value)
+        for member_id, member in new.members.items()
+        if (before := known.get(member_id)) is not member
+        and (value := value_of(member)) != (None if before is None else value_of(before))
+    ]
+
+
+def tombstones(group: ConsumerGroup) -> list[Record]:
+    """What removes all records of a group."""
+    group_id = group.group_id
+    return [
+        *((_key(t, group_id, member_id), None) for t in (CURRENT, TARGET) for member_id in group.members),
+        (_key(TARGET_EPOCH, group_id), None),
+        *((_key(MEMBER, group_id, member_id), None) for member_id in group.members),
+        (_key(GROUP_EPOCH, group_id), None),
+    ]
+
+
+def by_topic(partitions: Partitions) -> list[tuple[UUID, list[int]]]:
+    """In order, for each topic."""
+    numbers: dict[UUID, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        numbers.setdefault(topic_id, []).append(number)
+    return list(numbers.items())
+
+
+def _key(record_type: int, group_id: str, member_id: str | None = None) -> bytes:
+    if member_id is None:
+        data = ConsumerGroupRecordKey(group_id=group_id).encode(0)
+    else:
+        data = ConsumerGroupMemberRecordKey(group_id=group_id, member_id=member_id).encode(0)
+    return record_type.to_bytes(2, "big") + data
+
+
+def _member_value(member: ConsumerMember) -> bytes:
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        server_assignor=member.assignor,
+    )
+    no_tags = 1
+    return value.encode(0)[:-no_tags] + NO_CLASSIC_MEMBER
+
+
+def _current_value(member: ConsumerMember) -> bytes:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_current_partitions(member.assigned),
+        partitions_pending_revocation=_current_partitions(member.revoking),
+    ).encode(0)
+
+
+def _current_partitions(partitions: Partitions) -> list[CurrentTopicPartitions]:
+    return [CurrentTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic(partitions)]
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ConsumerGroupReplay:
+    """A group as the records read so far say.  read() may raise CorruptMessage, and then has changed nothing."""
+
+    group_id: str
+    epoch: ConsumerGroupMetadataValue | None = None
+    target_epoch: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
+
+    def read(self, key: ConsumerGroupKey, data: bytes | None) -> None:
+        record_type, _, member_id = key
+        if record_type == GROUP_EPOCH:
+            self.epoch = None if data is None else read_value(ConsumerGroupMetadataValue, data)
+        elif record_type == TARGET_EPOCH:
+            self.target_epoch = (
+                0 if data is None else read_value(ConsumerGroupTargetAssignmentMetadataValue, data).assignment_epoch
+            )
+        elif record_type == MEMBER:
+            if data is None:
+                self.members.pop(member_id, None)
+            else:
+                self.members[member_id] = _member_of(member_id, read_value(ConsumerGroupMemberMetadataValue, data))
+        elif record_type == TARGET:
+            if data is None:
+                self.targets.pop(member_id, None)
+            else:
+                value = read_value(ConsumerGroupTargetAssignmentMemberValue, data)
+                self.targets[member_id] = _partitions_of(value.topic_partitions)
+        elif record_type == CURRENT:
+            if data is None:
+                self.current.pop(member_id, None)
+            else:
+                self.current[member_id] = read_value(ConsumerGroupCurrentMemberAssignmentValue, data)
+
+    def group(self) -> ConsumerGroup | None:
+        """None if the records of its epoch have been removed."""
+        if self.epoch is None:
+            return None
+        members = {}
+        for member_id, member in self.members.items():
+            current = self.current.get(member_id)
+            if current is not None:
+                member = replace(
+                    member,
+                    epoch=current.member_epoch,
+                    previous_epoch=current.previous_member_epoch,
+                    state=_state_of(current.state),
+                    assigned=_partitions_of(current.assigned_partitions),
+                    revoking=_partitions_of(current.partitions_pending_revocation),
+                )
+            members[member_id] = member
+        targets = {member_id: self.targets.get(member_id, frozenset()) for member_id in members}
+        return ConsumerGroup(
+            self.group_id, self.epoch.epoch, self.epoch.metadata_hash, self.target_epoch, members, targets
+        )
+
+
+def _member_of(member_id: str, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    return ConsumerMember(
+        member_id,
+        value.instance_id,
+        value.rack_id,
+        value.client_id,
+        value.client_host,
+        value.rebalance_timeout_ms,
+        tuple(sorted(set(value.subscribed_topic_names))),
+        value.server_assignor,
+        value.subscribed_topic_regex,
+    )
+
+
+def _state_of(code: int) -> MemberState:
+    try:
+        return MemberState(code)
+    except ValueError:
+        return MemberState.UNKNOWN
+
+
+def _partitions_of(topics: Iterable[TargetTopicPartitions | CurrentTopicPartitions]) -> Partitions:
+    return frozenset((topic.topic_id, number) for topic in topics for number in topic.partitions)

@@ -1,0 +1,63 @@
+"""A consumer group of KIP-848 as its coordinator has it: its value, and what is not in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kcore.coordinator.group.consumer_group import ConsumerGroup
+from kcore.errors import ApiError, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from kcore.purgatory.timer import TimerTask
+
+WriteCallback = Callable[[ApiError | None], None]
+
+
+@dataclass(slots=True)
+class Session:
+    """When a member is taken for dead, in ms of the hi-res clock, and what fences it at that time, or when it has not
+    given up its partitions in time."""
+
+    deadline_ms: float
+    task: TimerTask | None = None
+    revocation_task: TimerTask | None = None
+
+    def cancel(self) -> None:
+        for task in (self.task, self.revocation_task):
+            if task is not None:
+                task.cancel()
+
+
+@dataclass(slots=True)
+class LiveConsumerGroup:
+    """What GroupMetadata.consumer is.  Under the group's lock.
+
+    value: as its records say once all writes that are under way are in the log.
+    unsaved: members whose records a write did not bring into the log; None if there is no such write.
+    waiting: by number, writes that are under way, and who waits for each.
+    """
+
+    value: ConsumerGroup
+    is_stored: bool = False
+    unsaved: set[str] | None = None
+    waiting: dict[int, list[WriteCallback]] = field(default_factory=dict)
+    num_writes: int = 0
+    sessions: dict[str, Session] = field(default_factory=dict)
+
+    def check_offset_commit(self, member_id: str, epoch: int, *, has_member_epochs: bool = True) -> None:
+        """has_member_epochs: whether the request's version can name StaleMemberEpoch.
+
+        Raises UnknownMemberId, StaleMemberEpoch, UnsupportedVersion.
+        """
+        if epoch < 0 and not self.value.members:
+            return  # tools, and consumers that have their partitions assigned by hand
+        self.check_member(member_id, epoch, has_member_epochs=has_member_epochs)
+
+    def check_member(self, member_id: str | None, epoch: int, *, has_member_epochs: bool = True) -> None:
+        """As check_offset_commit()."""
+        member = self.value.members.get(member_id) if member_id is not None else None
+        if member is None:
+            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.value.group_id}.")
+        if not has_member_epochs:
+            raise UnsupportedVersion(f"member {member_id} uses the consumer protocol: version 9 or newer is needed")
+        if epoch != member.epoch:
+            raise StaleMemberEpoch(f"Member {member_id} is in epoch {member.epoch}, not {epoch}.")

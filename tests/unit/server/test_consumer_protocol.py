@@ -1,0 +1,150 @@
+"""Requests of the consumer group protocol of KIP-848, one by one."""
+
+import pytest
+
+import kcore
+from kcore.errors import (
+    GroupIdNotFound,
+    InvalidRegularExpression,
+    InvalidRequest,
+)
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.unit.server.client import Client
+from tests.waiting import wait_until
+
+JOIN = {"member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": [], "subscribed_topic_names": ["t"]}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with kcore.Broker(offsets_topic_num_partitions=1) as broker:
+        broker.create_topic("t", partitions=2)
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with Client(broker) as client:
+        wait_until(lambda: client.ask(FindCoordinatorRequest(key="g"), 3).error_code == 0)
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "supported", "finalized"),
+    [
+        (None, 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
+        (None, 3, [], [("group.version", 1, 1)]),
+        ("4.0", 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
+        ("3.9", 4, [], []),
+    ],
+)
+def test_CG_01_brokers_like_those_of_4_0_announce_the_feature(release, version, supported, finalized):
+    with kcore.Broker(act_like=release) as broker, Client(broker) as client:
+        request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+        answer = client.ask(request, version)
+    assert [(f.name, f.min_version, f.max_version) for f in answer.supported_features] == supported
+    assert [(f.name, f.min_version_level, f.max_version_level) for f in answer.finalized_features] == finalized
+    assert (answer.finalized_features_epoch >= 0) == bool(finalized)
+
+
+def beat(client, group_id, version=1, **fields):
+    return client.ask(ConsumerGroupHeartbeatRequest(group_id=group_id, **fields), version)
+
+
+def describe(client, group_id, version=1):
+    (group,) = client.ask(
+        ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=True), version
+    ).groups
+    return group
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"group_id": " "},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"member_id": ""},
+        {"member_epoch": -3},
+        {"member_epoch": -2},
+        {"rebalance_timeout_ms": -1},
+        {"topic_partitions": None},
+        {"topic_partitions": [ConsumerGroupHeartbeatTopicPartitions(partitions=[0])]},
+        {"subscribed_topic_names": None},
+    ],
+    ids=str,
+)
+def test_CG_03_CG_04_a_request_that_says_too_little_or_the_wrong_thing_is_invalid(client, changed):
+    answer = beat(client, **{"group_id": "invalid", **JOIN, **changed})
+    assert answer.error_code == InvalidRequest.code and answer.error_message
+    assert describe(client, "invalid").error_code == GroupIdNotFound.code
+
+
+def test_CG_05_CG_14_version_0_gets_a_member_id_and_each_answer_the_heartbeat_interval(client):
+    joined = beat(client, "ids", 0, **{**JOIN, "member_id": ""})
+    assert (joined.error_code, joined.member_epoch, joined.heartbeat_interval_ms) == (0, 1, 5000)
+    again = beat(client, "ids", 0, member_id=joined.member_id, member_epoch=1)
+    assert (again.error_code, again.heartbeat_interval_ms, again.assignment) == (0, 5000, None)
+    assert beat(client, "ids", 0, member_id="", member_epoch=1).error_code == InvalidRequest.code
+
+
+def test_CG_11_a_leave_is_answered_with_its_epoch_and_leaves_the_group_empty(client):
+    beat(client, "leaves", **JOIN)
+    assert beat(client, "leaves", member_id="m", member_epoch=-1).member_epoch == -1
+    group = describe(client, "leaves")
+    assert (group.group_state, group.group_epoch, group.members) == ("Empty", 2, [])
+
+
+def test_CG_31_a_regular_expression_is_refused_with_what_to_do(client):
+    answer = beat(client, "regex", **{**JOIN, "subscribed_topic_names": None}, subscribed_topic_regex="t.*")
+    assert answer.error_code == InvalidRegularExpression.code
+    assert "names of topics" in answer.error_message
+
+
+def test_CG_49_a_group_is_described_with_assignments_and_targets_and_others_are_not_found(client):
+    beat(client, "described", **JOIN, instance_id="i", rack_id="r")
+    beat(client, "described", **{**JOIN, "member_id": "n"})
+    group = describe(client, "described")
+    assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch, group.assignor_name) == (
+        *(0, "Reconciling", 2, 2),
+        "uniform",
+    )
+    assert group.authorized_operations > 0
+    m, n = group.members
+    assert (m.member_id, m.instance_id, m.rack_id, m.member_epoch, m.client_id) == ("m", "i", "r", 1, "test")
+    assert (m.client_host, m.subscribed_topic_names, m.member_type) == ("/127.0.0.1", ["t"], 1)
+
+    def numbers(assignment):
+        return [(topic.topic_name, topic.partitions) for topic in assignment.topic_partitions]
+
+    assert (numbers(m.assignment), numbers(m.target_assignment)) == ([("t", [0, 1])], [("t", [0])])
+    assert (numbers(n.assignment), numbers(n.target_assignment)) == ([], [("t", [1])])
+    assert describe(client, "none").error_code == GroupIdNotFound.code
+    assert describe(client, "described", 0).members[0].member_type == -1
+
+
+def test_CG_50_the_classic_description_is_dead_and_from_version_6_on_not_found(client):
+    beat(client, "described as classic", **JOIN)
+    for version, expected in ((5, 0), (6, GroupIdNotFound.code)):
+        (group,) = client.ask(DescribeGroupsRequest(groups=["described as classic"]), version).groups
+        assert (group.error_code, group.group_state) == (expected, "Dead")
+
+
+def test_CG_30_a_topic_that_is_created_and_grows_reaches_the_member_with_its_next_heartbeat(broker, client):
+    assert beat(client, "grows", **{**JOIN, "subscribed_topic_names": ["late"]}).assignment.topic_partitions == []
+    broker.create_topic("late", partitions=1)
+    for epoch, partitions in ((1, [0]), (2, [0, 1, 2])):
+        answer = beat(client, "grows", member_id="m", member_epoch=epoch)
+        assert [topic.partitions for topic in answer.assignment.topic_partitions] == [partitions]
+        topic = CreatePartitionsTopic(name="late", count=3, assignments=None)
+        client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=60_000), 2)
+    broker.delete_topic("late")
+    assert beat(client, "grows", member_id="m", member_epoch=3).assignment is not None

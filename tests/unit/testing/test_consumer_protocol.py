@@ -1,0 +1,91 @@
+"""What tests of programs see of groups whose members have group.protocol=consumer."""
+
+import contextlib
+import threading
+
+import confluent_kafka
+import pytest
+
+import kcore
+from kcore.testing import SkipTime
+from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
+from tests.waiting import wait_until
+
+SETTINGS = {"group.consumer.min.heartbeat.interval.ms": 50, "group.consumer.heartbeat.interval.ms": 100}
+
+
+@pytest.fixture
+def kafka():
+    with kcore.Broker(time=SkipTime(), **SETTINGS) as broker:
+        broker.create_topic("orders", 2)
+        kafka = KafkaFixture(broker)
+        yield kafka
+        kafka.end_faults()
+
+
+@contextlib.contextmanager
+def consumer(kafka, client_id, is_polled=True):
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "shop", "group.protocol": "consumer"}
+    settings |= {"client.id": client_id, "enable.auto.commit": False, "log_level": 0}
+    made, ended = confluent_kafka.Consumer(settings), threading.Event()
+    made.subscribe(["orders"])
+
+    def poll():
+        while not ended.is_set():
+            made.poll(0.02)
+
+    poller = threading.Thread(target=poll)
+    if is_polled:
+        poller.start()
+    try:
+        yield made
+    finally:
+        ended.set()
+        if is_polled:
+            poller.join()
+        made.close()
+
+
+def members(kafka):
+    value = kafka.broker.group_coordinator.consumer_groups.describe("shop")
+    return {member.client_id: member.member_id for member in value.members.values()}
+
+
+def test_a_wait_for_the_group_ends_when_its_members_have_their_partitions(kafka):
+    with consumer(kafka, "one"), consumer(kafka, "two"):
+        kafka.wait_for_group("shop", members=2, partitions=2)
+        assert sorted(members(kafka)) == ["one", "two"]
+        assert list(kafka.lag("shop")) == [("orders", 0), ("orders", 1)]
+    kafka.wait_for_group("shop", state="Empty", members=0)
+
+
+def test_a_wait_that_fails_says_which_member_has_what_and_for_whom_the_others_wait(kafka):
+    with consumer(kafka, "one"):
+        kafka.wait_for_group("shop", members=1, partitions=2)
+        one = members(kafka)["one"]
+        with pytest.raises(WaitTimedOut) as raised:
+            kafka.wait_for_group("shop", members=2, timeout=0)
+        assert str(raised.value).endswith(
+            f"it is Stable, epoch 1; members: {one} at 127.0.0.1 (orders-0, orders-1); 2 partitions assigned"
+        )
+    with consumer(kafka, "slow", is_polled=False) as slow:
+        wait_until(lambda: slow.poll(0.02) or len(slow.assignment()) == 2)
+        with consumer(kafka, "next"):
+            # The slow one does not poll, so it gives nothing up.
+            wait_until(lambda: kafka.broker.group_coordinator.consumer_groups.describe("shop").state == "Reconciling")
+            waits = f"waits for {members(kafka)['slow']} to give up 1 partition"
+            wait_until(lambda: waits in kafka.describe())
+            wait_until(lambda: slow.poll(0.02) or len(slow.assignment()) == 1)
+            kafka.wait_for_group("shop", members=2, partitions=2)
+
+
+def test_a_member_that_is_alive_outlives_a_skip_of_hours_and_one_that_is_silent_does_not(kafka):
+    with consumer(kafka, "alive"), consumer(kafka, "dead"):
+        kafka.wait_for_group("shop", members=2, partitions=2)
+        before = members(kafka)
+        kafka.time.skip(hours=12)
+        assert members(kafka) == before
+        with kafka.fault(cut="before", client_id="dead"):
+            kafka.time.skip(seconds=46)
+            wait_until(lambda: members(kafka) == {"alive": before["alive"]})
+            kafka.wait_for_group("shop", members=1, partitions=2)
