@@ -57,6 +57,15 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class OutgoingRecord(NamedTuple):
+    """A record before it has an offset.  timestamp: ms since the epoch."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp: int
+
+
 class InProcessClient:
     """Appends and reads through the partitions, as requests do.  Thread-safe.
 
@@ -93,20 +102,34 @@ class InProcessClient:
         partition: int | None,
     ) -> RecordMetadata:
         """See Broker.produce()."""
+        record = self.record(value, key, headers, timestamp)
+        topic_partition = self.partition_to_write(topic, record.key, partition)
+        return self.append(topic_partition, record, RecordBatchBuilder())
+
+    def record(
+        self, value: Data | None, key: Data | None, headers: Headers | None, timestamp: int | None
+    ) -> OutgoingRecord:
+        """What produce() writes of its arguments.  Raises TypeError, ValueError."""
         value_bytes, key_bytes = _as_bytes("value", value), _as_bytes("key", key)
         header_list = _as_headers(headers)
         if timestamp is None:
             timestamp = self._time.milliseconds()
         elif not 0 <= timestamp < 1 << 63:
             raise ValueError(f"timestamp {timestamp}, expected ms since the epoch, 0 to 2**63 - 1")
+        return OutgoingRecord(value_bytes, key_bytes, header_list, timestamp)
+
+    def partition_to_write(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
+        """Where produce() writes a record; a missing topic is created.  Raises as produce()."""
         info = self._topic_to_write(topic)
         if partition is None:
-            partition = self._choose_partition(info, key_bytes)
+            partition = self._choose_partition(info, key)
         elif partition not in info.partitions:
             raise _no_partition(info, partition)
-        builder = RecordBatchBuilder()
-        builder.append(value_bytes, key_bytes, timestamp=timestamp, headers=header_list)
-        tp = TopicPartition(topic, partition)
+        return TopicPartition(topic, partition)
+
+    def append(self, tp: TopicPartition, record: OutgoingRecord, builder: RecordBatchBuilder) -> RecordMetadata:
+        """Write the record as a batch of its own.  builder: an empty one, with the producer."""
+        builder.append(record.value, record.key, timestamp=record.timestamp, headers=record.headers)
         answers: queue.SimpleQueue[dict[TopicPartition, ProducePartitionStatus]] = queue.SimpleQueue()
         # acks=-1, so what was written here is below the high watermark, and fetches that wait have been answered.
         self._replica_manager.append_records(
@@ -116,7 +139,7 @@ class InProcessClient:
         if status.error is not None:
             raise status.error
         appended_at = status.log_append_time
-        return RecordMetadata(topic, partition, status.base_offset, appended_at if appended_at >= 0 else timestamp)
+        return RecordMetadata(*tp, status.base_offset, appended_at if appended_at >= 0 else record.timestamp)
 
     def _topic_to_write(self, topic: str) -> TopicInfo:
         info = self._cache.topic(topic)
