@@ -149,8 +149,8 @@ class Transaction:
     def commit(self) -> None:
         """Returns once consumers with read_committed can read the records.
 
-        Raises InvalidTxnState after the end, ProducerFenced once another producer has begun to use the id or the timeout
-        has passed, RequestTimedOut.
+        Raises InvalidTxnState after the end, ProducerFenced once another producer has begun to use the id or the
+        timeout has passed, RequestTimedOut.
         """
         self._end(is_commit=True)
 

@@ -9,7 +9,6 @@ from kcore import errors
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient
 
-
 _NUMBERS = count()
 
 
