@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.common import topic_names
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
+from kcore.errors import ApiError, InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation, is_committed
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
@@ -20,6 +22,7 @@ from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.requests.transactions import verification_error
 from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.topic_changes import has_partitions
 
@@ -79,6 +82,7 @@ class InProcessClient:
         metadata_cache: MetadataCache,
         admin_manager: AdminManager,
         replica_manager: ReplicaManager,
+        transaction_verifier: TransactionVerifier,
         check_serving: Callable[[], None],
     ) -> None:
         self._time = time
@@ -86,6 +90,7 @@ class InProcessClient:
         self._cache = metadata_cache
         self._admin_manager = admin_manager
         self._replica_manager = replica_manager
+        self._transaction_verifier = transaction_verifier
         self._check_serving = check_serving
         self._lock = threading.Lock()
         self._turns: dict[str, int] = {}  # topic -> records without a key so far
@@ -140,6 +145,24 @@ class InProcessClient:
             raise status.error
         appended_at = status.log_append_time
         return RecordMetadata(*tp, status.base_offset, appended_at if appended_at >= 0 else record.timestamp)
+
+    def append_in_transaction(
+        self, tp: TopicPartition, record: OutgoingRecord, transactional_id: str, producer: Producer, sequence: int
+    ) -> RecordMetadata:
+        """append() in the producer's transaction, which has the partition.  sequence: of the record.  Raises what
+        TransactionVerifier.verify() answers, too."""
+        answers: queue.SimpleQueue[dict[TopicPartition, ApiError]] = queue.SimpleQueue()
+        self._transaction_verifier.verify(transactional_id, producer, {tp: sequence}, answers.put)
+        error = answers.get().get(tp)
+        if error is not None:
+            raise verification_error(error, abortable_known=True)
+        builder = RecordBatchBuilder(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return self.append(tp, record, builder)
 
     def _topic_to_write(self, topic: str) -> TopicInfo:
         info = self._cache.topic(topic)

@@ -23,13 +23,13 @@ from kcore.errors import (
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailable,
+    NetworkException,
     NotCoordinator,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     RequestTimedOut,
     for_code,
 )
-from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.server.call_arguments import integer, string
 from kcore.server.in_process_client import Data, Headers, RecordMetadata
 
@@ -48,6 +48,7 @@ _WAITED_FOR = (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     LeaderNotAvailable,
+    NetworkException,
     NotCoordinator,
 )
 #: Of an append that is in the leader's log all the same.
@@ -129,14 +130,10 @@ class Transaction:
             self._sequences[tp] = 0
 
         def append() -> RecordMetadata:
-            builder = RecordBatchBuilder(
-                producer_id=self._producer.producer_id,
-                producer_epoch=self._producer.epoch,
-                base_sequence=self._sequences[tp],
-                is_transactional=True,
-            )
             with self._host.leading(tp) as running:
-                return running.client.append(tp, record, builder)
+                return running.client.append_in_transaction(
+                    tp, record, self._transactional_id, self._producer, self._sequences[tp]
+                )
 
         try:
             written = self._repeated(append)
