@@ -330,7 +330,7 @@ class ProducerStateManager(ProducerStates):
         self._name = name
         self._directory = directory
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        #: Whether clients' transactions begin only once start_verification() was called and its answer confirmed.
+        #: Whether a leader's transactions begin only once start_verification() was called and its answer confirmed.
         self.verifies_transactions = verifies_transactions
         self._verifications: dict[int, TransactionVerification] = {}
         self._writable = writable
@@ -353,7 +353,7 @@ class ProducerStateManager(ProducerStates):
             current,
             origin,
             self._verifications.get(producer_id),
-            needs_verification=self.verifies_transactions and origin is AppendOrigin.CLIENT,
+            needs_verification=self.verifies_transactions and origin is not AppendOrigin.REPLICATION,
         )
 
     def start_verification(

@@ -93,9 +93,17 @@ def test_a_higher_epoch_is_verified_though_an_older_transaction_is_open(log):
     assert log.start_verification(7, 1, 0) is not None
 
 
-def test_a_log_that_does_not_verify_and_what_a_leader_or_a_coordinator_has_written_ask_nobody(tmp_path, log):
+def test_TXN_28_offsets_of_a_transaction_need_a_confirmation_too_and_markers_do_not(log):
+    batch = bytes(transactional_batch(P, b"v", base_sequence=-1))
+    end(log)
+    with pytest.raises(InvalidTxnState):
+        log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR)
+    log.start_verification(*P, -1).is_confirmed = True
+    assert log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR).first_offset == 1
+
+
+def test_a_log_that_does_not_verify_and_what_a_leader_has_written_ask_nobody(tmp_path):
     batch = transactional_batch(P, b"v")
-    assert log.append_as_leader(bytes(batch), origin=AppendOrigin.COORDINATOR).first_offset == 0
     for name in ("1", "2"):
         (tmp_path / name).mkdir()
     with open_log(tmp_path / "1" / "t-1", "a") as other:

@@ -7,7 +7,9 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.protocol.messages import add_partitions_to_txn as ap
+from kcore.protocol.messages import offset_fetch as of
 from kcore.protocol.messages import produce as p
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.testing.request_faults import RequestChoice, action_of, make_fault
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules
@@ -21,7 +23,8 @@ REFUSALS = [(7, errors.InvalidTxnState.code), (10, errors.InvalidTxnState.code),
 
 
 class Place:
-    """A topic t, and the coordinator of the transactional id x: of one broker, or each on a broker of its own."""
+    """The leader of topic t, which coordinates the group g too, and the coordinator of the transactional id x: one
+    broker, or one each."""
 
     def __init__(self, brokers, leader, coordinator):
         self.brokers, self.leader, self.coordinator = brokers, leader, coordinator
@@ -44,15 +47,24 @@ class Place:
         return asked
 
 
+def find_group(client):
+    wait_until(lambda: client.ask(FindCoordinatorRequest(key="g"), 3).error_code == NONE)
+
+
 def place_of(cluster):
     cluster.create_topic("t", 2)
     with Client(cluster.brokers[0]) as client:
         TransactionalClient(client).find()
+        find_group(client)
     some = cluster.brokers[0].running.services.transaction_coordinator
     partition = some.partition_for("x")
     cluster.wait_until_in_sync("__transaction_state")
     cluster.wait_until_in_sync("t")
     cluster.move_leader("__transaction_state", partition, to=0)
+    cluster.wait_until_in_sync("__consumer_offsets")
+    groups = cluster.brokers[1].group_coordinator
+    cluster.move_leader("__consumer_offsets", groups.partition_for("g"), to=1)
+    wait_until(lambda: not groups.manager.is_loading)
     for number in (0, 1):
         cluster.move_leader("t", number, to=1)
     coordinator = cluster.brokers[0]
@@ -70,6 +82,8 @@ def two_brokers():
 def one_broker():
     with kcore.Broker(**SETTINGS) as broker:
         broker.create_topic("t", 2)
+        with Client(broker) as client:
+            find_group(client)
         yield Place([broker], broker, broker)
 
 
@@ -230,6 +244,58 @@ def test_TXN_36_a_request_with_two_epochs_of_a_producer_is_refused_as_a_whole(on
         answers = client.ask(request, 7).responses[0].partition_responses
         assert {answer.error_code for answer in answers} == {errors.InvalidProducerIdMapping.code}
         assert txn.end(False) == NONE
+
+
+# -- offsets
+
+
+@pytest.fixture
+def offsets(txn):
+    """The producer's client at the coordinator of the group g."""
+    txn.writes.producer = txn.asks.producer
+    return txn.writes
+
+
+def committed_offset(place):
+    topics = [of.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    request = of.OffsetFetchRequest(group_id="g", topics=topics, require_stable=True)
+    with Client(place.leader) as client:
+        (partition,) = client.ask(request, 7).topics[0].partitions
+    return partition.error_code, partition.committed_offset
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, errors.InvalidTxnState.code), (4, errors.TransactionAbortable.code)])
+def test_TXN_29_offsets_after_the_end_of_their_transaction_are_refused(place, txn, offsets, version, code):
+    """Without verification they would wait for ever, and OffsetFetch with them."""
+    offsets.version = version
+    assert txn.asks.add_offsets("g") == NONE
+    assert offsets.commit_offset("g", "t", 41 + version) == NONE
+    assert txn.end() == NONE
+    assert offsets.commit_offset("g", "t", 99) == code
+    assert committed_offset(place) == (NONE, 41 + version)
+
+
+@pytest.mark.parametrize(
+    ("error", "version", "code"),
+    [
+        (errors.NetworkException, 3, errors.CoordinatorLoadInProgress.code),
+        (errors.NetworkException, 1, errors.CoordinatorNotAvailable.code),
+        (errors.NotCoordinator, 3, errors.NotCoordinator.code),
+        (errors.ConcurrentTransactions, 3, errors.ConcurrentTransactions.code),
+        (errors.ProducerFenced, 3, errors.InvalidProducerEpoch.code),
+    ],
+)
+def test_TXN_31_offsets_that_cannot_be_verified_now_are_sent_again(
+    place, txn, offsets, monkeypatch, error, version, code
+):
+    coordinator = place.coordinator.running.services.transaction_coordinator
+    offsets.version = version
+    txn.asks.add_offsets("g")
+    with monkeypatch.context() as patch:
+        patch.setattr(coordinator, "verify_partitions", lambda _, __, asked: dict.fromkeys(asked, error("now")))
+        assert offsets.commit_offset("g", "t", 1) == code
+    assert offsets.commit_offset("g", "t", 1) == NONE
+    assert txn.end(False) == NONE
 
 
 # -- the request of a leader
