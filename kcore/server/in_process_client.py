@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kcore.common import topic_names
 from kcore.common.time import Time
@@ -29,11 +29,15 @@ from kcore.server.topics.topic_changes import has_partitions
 if TYPE_CHECKING:
     from kcore.record.record_batch import Record, TimestampType
 
+T = TypeVar("T")
+
 Data = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
 
 #: How long a produce waits to be replicated: request.timeout.ms of Kafka's producer.
 _REQUEST_TIMEOUT_MS = 30_000
+#: How often it is looked whether the broker still runs that waits for another one.
+_SERVING_CHECK_S = 0.1
 #: How often a consume that waits looks for new records.
 _POLL_MS = 5
 
@@ -153,7 +157,7 @@ class InProcessClient:
         TransactionVerifier.verify() answers, too."""
         answers: queue.SimpleQueue[dict[TopicPartition, ApiError]] = queue.SimpleQueue()
         self._transaction_verifier.verify(transactional_id, producer, {tp: sequence}, answers.put)
-        error = answers.get().get(tp)
+        error = self._answered(answers).get(tp)
         if error is not None:
             raise verification_error(error, abortable_known=True)
         builder = RecordBatchBuilder(
@@ -163,6 +167,14 @@ class InProcessClient:
             is_transactional=True,
         )
         return self.append(tp, record, builder)
+
+    def _answered(self, answers: queue.SimpleQueue[T]) -> T:
+        """Raises RuntimeError once the broker stops: what was asked of another one then stays without an answer."""
+        while True:
+            try:
+                return answers.get(timeout=_SERVING_CHECK_S)
+            except queue.Empty:
+                self._check_serving()
 
     def _topic_to_write(self, topic: str) -> TopicInfo:
         info = self._cache.topic(topic)

@@ -1,5 +1,7 @@
 """The leader of a partition asks the coordinator before a transaction begins there: on one broker, and between two."""
 
+import threading
+
 import pytest
 
 import kcore
@@ -202,8 +204,8 @@ def test_TXN_31_TXN_33_what_the_coordinator_on_another_broker_does_not_answer(tw
         assert txn.end() == NONE
 
 
-def fault(place, *, from_broker=None, error=None, cut=None):
-    action = action_of(error, None, cut, silent=False)
+def fault(place, *, from_broker=None, error=None, cut=None, silent=False):
+    action = action_of(error, None, cut, silent=silent)
     return make_fault(place.brokers, "AddPartitionsToTxn", RequestChoice(from_broker=from_broker), action, None)
 
 
@@ -244,6 +246,23 @@ def test_TXN_36_a_request_with_two_epochs_of_a_producer_is_refused_as_a_whole(on
         answers = client.ask(request, 7).responses[0].partition_responses
         assert {answer.error_code for answer in answers} == {errors.InvalidProducerIdMapping.code}
         assert txn.end(False) == NONE
+
+
+def test_a_broker_that_stops_during_a_question_leaves_nobody_waiting():
+    with kcore.Cluster(2, transaction_state_log_min_isr=1, **SETTINGS) as cluster:
+        place = place_of(cluster)
+        transaction = cluster.transaction("x")
+        with fault(place, silent=True, from_broker=1) as silence:
+            written = []
+            producer = threading.Thread(
+                target=lambda: written.append(transaction.produce("t", "a", partition=0)), daemon=True
+            )
+            producer.start()
+            silence.wait_for_hits(1)
+            cluster.kill(1)
+            producer.join(60)
+        transaction.commit()
+        assert committed(place.coordinator, "t") == [b"a"] and len(written) == 1
 
 
 # -- offsets
