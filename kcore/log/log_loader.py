@@ -95,6 +95,7 @@ def load_log(
     is_empty: bool = False,
     sole_replica: bool = False,
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    verifies_transactions: bool = False,
     log_dir: LogDir | None = None,
     segment_threads: Executor | None = None,
     marks_lost_records: bool = False,
@@ -122,6 +123,7 @@ def load_log(
     loader.recovery_point = recovery_point
     loader.had_clean_shutdown = had_clean_shutdown
     loader.producer_id_expiration_ms = producer_id_expiration_ms
+    loader.verifies_transactions = verifies_transactions
     loader.random = random
     loader.segment_threads = segment_threads
     loader.log_dir = log_dir
@@ -167,6 +169,7 @@ class _LogLoader:
         self.recovery_point = 0
         self.had_clean_shutdown = False
         self.producer_id_expiration_ms = DEFAULT_PRODUCER_ID_EXPIRATION_MS
+        self.verifies_transactions = False
         self.random = SYSTEM_RANDOM
         self.segment_threads: Executor | None = None
         self.log_dir: LogDir | None = None
@@ -336,6 +339,7 @@ class _LogLoader:
             str(self.tp),
             self.directory,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
+            verifies_transactions=self.verifies_transactions,
             writable=self.writable,
             snapshots=[file.base_offset for file in files if file.kind == SNAPSHOT_SUFFIX],
         )

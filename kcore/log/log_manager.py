@@ -186,6 +186,7 @@ class LogManager:
             random=self._random,
             scheduler=self._scheduler,
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+            verifies_transactions=self._config.verifies_transactions,
             marks_lost_records=self._config.has_other_replicas,
         )
 
@@ -305,6 +306,7 @@ class LogManager:
             self._load_log = self._log_loading()
             for log in self._logs.all():
                 log.producer_state_manager.producer_id_expiration_ms = config.producer_id_expiration_ms
+                log.producer_state_manager.verifies_transactions = config.verifies_transactions
                 log.config = self.config_of(log.topic_partition.topic)
         if self.cleaner is not None and config.cleaner is not None:
             self.cleaner.reconfigure(config.cleaner)

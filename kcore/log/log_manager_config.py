@@ -12,6 +12,7 @@ from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 class LogManagerConfig:
     """num_recovery_threads: for each data directory.  cleaner: None for no compaction.  Times are ms.
 
+    verifies_transactions: see ProducerStateManager.
     has_other_replicas: the logs are of a cluster's member: one that has lost records gets a mark (lost_records.py).
     """
 
@@ -23,5 +24,6 @@ class LogManagerConfig:
     initial_task_delay_ms: float = 30_000
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
     producer_expiry_check_ms: int = 600_000
+    verifies_transactions: bool = False
     cleaner: CleanerConfig | None = None
     has_other_replicas: bool = False

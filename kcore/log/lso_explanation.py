@@ -83,10 +83,9 @@ class LsoExplanation:
 
     def _what_ends(self, txn: HeldTransaction) -> list[str]:
         return [
-            "its producer ends it, or the transaction coordinator after transaction.timeout.ms; one that the "
-            "coordinator has forgotten is ended with Kafka's tool:",
-            f"  kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {self.topic} --partition "
-            f"{self.partition} --start-offset {txn.first_offset}",
+            "its producer ends it, or the transaction coordinator after transaction.timeout.ms; one that no "
+            "coordinator has any more (`kcore txns open` says so) is ended by:",
+            f"  kcore txns abort {self.topic}:{self.partition} --start-offset {txn.first_offset} --apply",
         ]
 
 

@@ -71,16 +71,54 @@ class TxnMetadata:
     last_offset: int | None = None
 
 
+@dataclass(slots=True)
+class TransactionVerification:
+    """That a producer is about to begin a transaction in a log, and the coordinator is asked whether it has added the
+    partition.  In force until the transaction begins, or until a marker of the producer is written: what the
+    coordinator answers after that is out of date.
+
+    lowest_sequence: of the batches that wait for the answer, in this epoch; no later one may be the first.
+    is_confirmed: the coordinator has said yes.  Source: VerificationStateEntry, Kafka 3.9 (KIP-890).
+    """
+
+    producer_epoch: int
+    lowest_sequence: int
+    started_ms: int
+    is_confirmed: bool = False
+
+
 class ProducerAppendInfo:
-    """The new state of one producer while an append is checked; becomes the state only in update()."""
+    """The new state of one producer while an append is checked; becomes the state only in update().
 
-    __slots__ = ("_name", "_origin", "entry", "started_txns")
+    needs_verification: a transaction begins only with a confirmed one.
+    """
 
-    def __init__(self, name: str, current: ProducerStateEntry, origin: AppendOrigin) -> None:
+    __slots__ = (
+        "_name",
+        "_needs_verification",
+        "_origin",
+        "_verification",
+        "ends_verification",
+        "entry",
+        "started_txns",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        current: ProducerStateEntry,
+        origin: AppendOrigin,
+        verification: TransactionVerification | None = None,
+        *,
+        needs_verification: bool = False,
+    ) -> None:
         self._name = name
         self._origin = origin
+        self._verification = verification
+        self._needs_verification = needs_verification
         self.entry = current
         self.started_txns: list[TxnMetadata] = []
+        self.ends_verification = False
 
     def append(self, batch: RecordBatch, first_offset: LogOffsetMetadata) -> CompletedTxn | None:
         """Check one batch and take it over; the transaction it ends, if it is a marker.
@@ -149,6 +187,12 @@ class ProducerAppendInfo:
         entry = self.entry
         open_txn = entry.current_txn_first_offset
         if batch.is_transactional and open_txn is None:
+            if self._needs_verification and (self._verification is None or not self._verification.is_confirmed):
+                raise InvalidTxnState(
+                    f"{self._name}: the transaction of producer {entry.producer_id} has ended: a batch at offset "
+                    f"{batch.base_offset} would begin one that its coordinator does not know"
+                )
+            self.ends_verification = True
             open_txn = batch.base_offset
             self.started_txns.append(TxnMetadata(entry.producer_id, first_offset))
         elif not batch.is_transactional and open_txn is not None and self._origin is not AppendOrigin.REPLICATION:
@@ -172,6 +216,12 @@ class ProducerAppendInfo:
 
     def _check_sequence(self, batch: RecordBatch) -> None:
         entry, first = self.entry, batch.base_sequence
+        verification = self._verification
+        if verification is not None and not self.ends_verification and first > verification.lowest_sequence:
+            raise OutOfOrderSequenceNumber(
+                f"{self._name}: producer {entry.producer_id} at offset {batch.base_offset} sent sequence {first}, but "
+                f"{verification.lowest_sequence} before, which is not written"
+            )
         if batch.producer_epoch != entry.producer_epoch:
             if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
                 # (Of an unknown producer any sequence may come first: retention may have removed what went before.)
@@ -190,6 +240,7 @@ class ProducerAppendInfo:
         self, batch: RecordBatch, coordinator_epoch: int, is_aborted: bool, offset: int, timestamp: int
     ) -> CompletedTxn | None:
         self._check_producer_epoch(batch.producer_epoch, offset)
+        self.ends_verification = True
         entry = self.entry
         if coordinator_epoch < entry.coordinator_epoch:
             text = (
@@ -271,6 +322,7 @@ class ProducerStateManager(ProducerStates):
         directory: str,
         *,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        verifies_transactions: bool = False,
         writable: bool = True,
         snapshots: Iterable[int] = (),
     ) -> None:
@@ -278,6 +330,9 @@ class ProducerStateManager(ProducerStates):
         self._name = name
         self._directory = directory
         self.producer_id_expiration_ms = producer_id_expiration_ms
+        #: Whether a leader's transactions begin only once start_verification() was called and its answer confirmed.
+        self.verifies_transactions = verifies_transactions
+        self._verifications: dict[int, TransactionVerification] = {}
         self._writable = writable
         # By first offset, ascending.
         self._ongoing: dict[int, TxnMetadata] = {}
@@ -293,7 +348,25 @@ class ProducerStateManager(ProducerStates):
 
     def prepare(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
         current = self.producers.get(producer_id) or ProducerStateEntry(producer_id)
-        return ProducerAppendInfo(self._name, current, origin)
+        return ProducerAppendInfo(
+            self._name,
+            current,
+            origin,
+            self._verifications.get(producer_id),
+            needs_verification=self.verifies_transactions and origin is not AppendOrigin.REPLICATION,
+        )
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+    ) -> TransactionVerification:
+        """Of a producer without an open transaction.  sequence: of the batch that waits for it."""
+        new = TransactionVerification(producer_epoch, sequence, now_ms)
+        verification = self._verifications.setdefault(producer_id, new)
+        if producer_epoch > verification.producer_epoch:
+            verification.producer_epoch, verification.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == verification.producer_epoch:
+            verification.lowest_sequence = min(verification.lowest_sequence, sequence)
+        return verification
 
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         entry = self.producers.get(batch.producer_id)
@@ -302,6 +375,8 @@ class ProducerStateManager(ProducerStates):
     def update(self, info: ProducerAppendInfo) -> None:
         """Take over the producer's new state, after its batches were appended to the log."""
         self.producers[info.entry.producer_id] = info.entry
+        if info.ends_verification:
+            self._verifications.pop(info.entry.producer_id, None)
         for txn in info.started_txns:
             self._start_txn(txn)
 
@@ -362,6 +437,8 @@ class ProducerStateManager(ProducerStates):
         expired = [pid for pid, entry in self.producers.items() if self._is_expired(entry, now_ms)]
         for pid in expired:
             del self.producers[pid]
+        oldest_ms = now_ms - self.producer_id_expiration_ms
+        self._verifications = {pid: v for pid, v in self._verifications.items() if v.started_ms > oldest_ms}
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
         return (
@@ -417,6 +494,7 @@ class ProducerStateManager(ProducerStates):
 
     def _clear(self) -> None:
         self.producers.clear()
+        self._verifications.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
 

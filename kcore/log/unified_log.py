@@ -64,6 +64,7 @@ from kcore.log.producer_state_manager import (
     CompletedTxn,
     ProducerAppendInfo,
     ProducerStateManager,
+    TransactionVerification,
     rebuild_producer_state,
 )
 from kcore.log.retention import expired_segments
@@ -251,6 +252,20 @@ class UnifiedLog(LogHotPath):
         """What is known of each producer id, in no order."""
         with self.lock:
             return list(self.producer_state_manager.producers.values())
+
+    def start_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int
+    ) -> TransactionVerification | None:
+        """To be called before the coordinator is asked whether the producer's transaction has this partition; None
+        where it is open here already.  sequence: of the batch that is to be appended if the answer is yes.
+        Source: UnifiedLog.maybeStartTransactionVerification, Kafka 3.9."""
+        state = self.producer_state_manager
+        # Without the lock, as most batches are not the first ones.  If it ends now, the append is refused.
+        entry = state.producers.get(producer_id)
+        if entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch:
+            return None
+        with self.lock:
+            return state.start_verification(producer_id, producer_epoch, sequence, self._time.milliseconds())
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Write partition.metadata if the log has no topic id yet.  Raises ValueError if it has a different one.

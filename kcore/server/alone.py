@@ -21,6 +21,7 @@ class Alone:
     fetchers = None
     cluster_member = None
     marker_sender = None
+    verification_sender = None
 
     def __init__(self, base: BrokerBase) -> None:
         self._base = base

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.replica.explain import FetchExplanation, IsrExplanation
     from kcore.replica.replica_manager import ReplicaManager
+    from kcore.server.in_process_transaction import Transaction
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.membership import BrokerBase, Membership
     from kcore.server.topics.admin_manager import AdminManager
@@ -426,6 +427,19 @@ class Broker:
                 number("timeout", timeout),
                 isolation,
             )
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Transaction:
+        """Begin a transaction: `with broker.transaction("shop") as t: t.produce("orders", "a book")`.
+
+        The end of the block commits, and consumers with read_committed can read the records; an exception in the block
+        aborts, as t.abort() does.  Without a block it stays open until t.commit() or t.abort().  What the last producer
+        of the id has left open is aborted first.  timeout_ms: after which the coordinator aborts it.
+        Raises InvalidRequest, InvalidTransactionTimeout, RequestTimedOut without a coordinator, NotLeaderOrFollower
+        where another broker of a cluster is it, TypeError; RuntimeError unless the broker runs.
+        """
+        from kcore.server.in_process_transaction import BrokerHost, Transaction
+
+        return Transaction(BrokerHost(self._serving), transactional_id, timeout_ms)
 
     def metrics(self) -> dict[MetricName, dict[str, float]]:
         """What the broker measures, by the names of Kafka's MBeans: {name: {attribute: value}}, sorted by name.

@@ -208,6 +208,7 @@ def _log_manager_config(config: KafkaConfig) -> LogManagerConfig:
         initial_task_delay_ms=config["log.initial.task.delay.ms"],
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
+        verifies_transactions=config["transaction.partition.verification.enable"],
         cleaner=config.cleaner_config,
         has_other_replicas=config.is_cluster_member,
     )

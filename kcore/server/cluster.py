@@ -41,8 +41,10 @@ from kcore.server.broker_identity import check_store_exists
 from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import integer, string
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
+from kcore.server.cluster_transactions import ClusterHost
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
+from kcore.server.in_process_transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -434,6 +436,10 @@ class Cluster:
         broker that leads it.  Raises as Broker.consume(), and LeaderNotAvailable for a partition without a leader."""
         numbers = self._partitions_of(topic) if partition is None else [partition]
         return chain.from_iterable([self._led_records(topic, number, isolation) for number in numbers])
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int = 60_000) -> Transaction:
+        """As Broker.transaction(); waits for coordinators and leaders, also while others are elected."""
+        return Transaction(ClusterHost(self._any_broker, self._leading_broker), transactional_id, timeout_ms)
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
         """The broker that leads a partition as the store has it; None for none, and for an unknown partition.  Also

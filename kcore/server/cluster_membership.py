@@ -25,6 +25,7 @@ from kcore.server.member.marker_channels import MarkerChannels
 from kcore.server.member.member_metrics import member_metrics
 from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.member.replica_fetchers import replica_fetchers
+from kcore.server.member.verification_channels import VerificationChannels
 from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.topics.store_topic_changes import StoreTopicChanges
@@ -53,6 +54,8 @@ class ClusterMembership:
         self.is_certain = LeadershipCertainty(base.store)
         self.marker_sender = MarkerChannels(base.broker_id, self._connections)
         base.parts.callback(self.marker_sender.shutdown)
+        self.verification_sender = VerificationChannels(base.broker_id, self._connections)
+        base.parts.callback(self.verification_sender.shutdown)
         self.cluster_member: ClusterMember | None = None
 
     def _broker_epoch(self) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kcore.common import topic_names
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
+from kcore.errors import ApiError, InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation, is_committed
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
@@ -20,17 +22,22 @@ from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.config.kafka_config import KafkaConfig
+from kcore.server.requests.transactions import verification_error
 from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.topic_changes import has_partitions
 
 if TYPE_CHECKING:
     from kcore.record.record_batch import Record, TimestampType
 
+T = TypeVar("T")
+
 Data = bytes | bytearray | memoryview | str
 Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
 
 #: How long a produce waits to be replicated: request.timeout.ms of Kafka's producer.
 _REQUEST_TIMEOUT_MS = 30_000
+#: How often it is looked whether the broker still runs that waits for another one.
+_SERVING_CHECK_S = 0.1
 #: How often a consume that waits looks for new records.
 _POLL_MS = 5
 
@@ -57,6 +64,15 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+class OutgoingRecord(NamedTuple):
+    """A record before it has an offset.  timestamp: ms since the epoch."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp: int
+
+
 class InProcessClient:
     """Appends and reads through the partitions, as requests do.  Thread-safe.
 
@@ -70,6 +86,7 @@ class InProcessClient:
         metadata_cache: MetadataCache,
         admin_manager: AdminManager,
         replica_manager: ReplicaManager,
+        transaction_verifier: TransactionVerifier,
         check_serving: Callable[[], None],
     ) -> None:
         self._time = time
@@ -77,6 +94,7 @@ class InProcessClient:
         self._cache = metadata_cache
         self._admin_manager = admin_manager
         self._replica_manager = replica_manager
+        self._transaction_verifier = transaction_verifier
         self._check_serving = check_serving
         self._lock = threading.Lock()
         self._turns: dict[str, int] = {}  # topic -> records without a key so far
@@ -93,20 +111,34 @@ class InProcessClient:
         partition: int | None,
     ) -> RecordMetadata:
         """See Broker.produce()."""
+        record = self.record(value, key, headers, timestamp)
+        topic_partition = self.partition_to_write(topic, record.key, partition)
+        return self.append(topic_partition, record, RecordBatchBuilder())
+
+    def record(
+        self, value: Data | None, key: Data | None, headers: Headers | None, timestamp: int | None
+    ) -> OutgoingRecord:
+        """What produce() writes of its arguments.  Raises TypeError, ValueError."""
         value_bytes, key_bytes = _as_bytes("value", value), _as_bytes("key", key)
         header_list = _as_headers(headers)
         if timestamp is None:
             timestamp = self._time.milliseconds()
         elif not 0 <= timestamp < 1 << 63:
             raise ValueError(f"timestamp {timestamp}, expected ms since the epoch, 0 to 2**63 - 1")
+        return OutgoingRecord(value_bytes, key_bytes, header_list, timestamp)
+
+    def partition_to_write(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
+        """Where produce() writes a record; a missing topic is created.  Raises as produce()."""
         info = self._topic_to_write(topic)
         if partition is None:
-            partition = self._choose_partition(info, key_bytes)
+            partition = self._choose_partition(info, key)
         elif partition not in info.partitions:
             raise _no_partition(info, partition)
-        builder = RecordBatchBuilder()
-        builder.append(value_bytes, key_bytes, timestamp=timestamp, headers=header_list)
-        tp = TopicPartition(topic, partition)
+        return TopicPartition(topic, partition)
+
+    def append(self, tp: TopicPartition, record: OutgoingRecord, builder: RecordBatchBuilder) -> RecordMetadata:
+        """Write the record as a batch of its own.  builder: an empty one, with the producer."""
+        builder.append(record.value, record.key, timestamp=record.timestamp, headers=record.headers)
         answers: queue.SimpleQueue[dict[TopicPartition, ProducePartitionStatus]] = queue.SimpleQueue()
         # acks=-1, so what was written here is below the high watermark, and fetches that wait have been answered.
         self._replica_manager.append_records(
@@ -116,7 +148,33 @@ class InProcessClient:
         if status.error is not None:
             raise status.error
         appended_at = status.log_append_time
-        return RecordMetadata(topic, partition, status.base_offset, appended_at if appended_at >= 0 else timestamp)
+        return RecordMetadata(*tp, status.base_offset, appended_at if appended_at >= 0 else record.timestamp)
+
+    def append_in_transaction(
+        self, tp: TopicPartition, record: OutgoingRecord, transactional_id: str, producer: Producer, sequence: int
+    ) -> RecordMetadata:
+        """append() in the producer's transaction, which has the partition.  sequence: of the record.  Raises what
+        TransactionVerifier.verify() answers, too."""
+        answers: queue.SimpleQueue[dict[TopicPartition, ApiError]] = queue.SimpleQueue()
+        self._transaction_verifier.verify(transactional_id, producer, {tp: sequence}, answers.put)
+        error = self._answered(answers).get(tp)
+        if error is not None:
+            raise verification_error(error, abortable_known=True)
+        builder = RecordBatchBuilder(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return self.append(tp, record, builder)
+
+    def _answered(self, answers: queue.SimpleQueue[T]) -> T:
+        """Raises RuntimeError once the broker stops: what was asked of another one then stays without an answer."""
+        while True:
+            try:
+                return answers.get(timeout=_SERVING_CHECK_S)
+            except queue.Empty:
+                self._check_serving()
 
     def _topic_to_write(self, topic: str) -> TopicInfo:
         info = self._cache.topic(topic)

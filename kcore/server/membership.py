@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kcore.common.metrics import Metrics
     from kcore.coordinator.coordinators import Coordinators
     from kcore.coordinator.transaction.transaction_completion import MarkerSender
+    from kcore.coordinator.transaction.transaction_verifier import VerificationSender
     from kcore.log.log_manager import LogManager
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.store import MetadataStore
@@ -71,6 +72,10 @@ class Membership(Protocol):
     @property
     def marker_sender(self) -> MarkerSender | None:
         """What ends transactions in partitions that other brokers lead; None for a broker alone."""
+
+    @property
+    def verification_sender(self) -> VerificationSender | None:
+        """What asks transaction coordinators on other brokers; None for a broker alone."""
 
     @property
     def cluster_member(self) -> ClusterMember | None:

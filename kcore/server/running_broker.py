@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from kcore.common import topic_names
 from kcore.common.metrics import Metrics
@@ -18,6 +19,7 @@ from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.transaction.marker_writer import MarkerWriter
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier, VerificationRoutes
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.metadata.metadata_cache import MetadataCache
@@ -191,6 +193,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         coordinators=coordinators,
         group_coordinator=group_coordinator,
         transaction_coordinator=transaction_coordinator,
+        transaction_verifier=_make_transaction_verifier(base, membership, transaction_coordinator),
         marker_writer=marker_writer,
         admin_manager=admin_manager,
         partition_admin=membership.partition_admin(),
@@ -260,12 +263,11 @@ def _make_transaction_coordinator(
     producer_ids: ProducerIdManager,
 ) -> TransactionCoordinator:
     config = base.config.transaction_config(adoption.partition_count(topic_names.TRANSACTION_STATE_TOPIC))
-
-    def leader_of(topic_partition: TopicPartition) -> int | None:
-        return base.metadata_cache.snapshot.leader_of(topic_partition)
-
     routes = MarkerRoutes(
-        broker_id=base.broker_id, leader_of=leader_of, here=marker_writer, others=membership.marker_sender
+        broker_id=base.broker_id,
+        leader_of=partial(_leader_of, base),
+        here=marker_writer,
+        others=membership.marker_sender,
     )
     return transaction_coordinator_of(
         config,
@@ -275,6 +277,25 @@ def _make_transaction_coordinator(
         producer_ids.generate_producer_id,
         membership.is_certain,
     )
+
+
+def _make_transaction_verifier(
+    base: BrokerBase, membership: Membership, coordinator: TransactionCoordinator
+) -> TransactionVerifier:
+    routes = VerificationRoutes(
+        broker_id=base.broker_id,
+        leader_of=partial(_leader_of, base),
+        here=coordinator,
+        others=membership.verification_sender,
+    )
+    config = base.config
+    return TransactionVerifier(
+        base.replica_manager, routes, lambda: config["transaction.partition.verification.enable"]
+    )
+
+
+def _leader_of(base: BrokerBase, topic_partition: TopicPartition) -> int | None:
+    return base.metadata_cache.snapshot.leader_of(topic_partition)
 
 
 def _start_failure_handler(
@@ -347,6 +368,7 @@ def _serve(
             base.metadata_cache,
             services.admin_manager,
             base.replica_manager,
+            services.transaction_verifier,
             calls.check_serving,
         ),
     )

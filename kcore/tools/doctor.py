@@ -145,19 +145,24 @@ class ClusterExamination(_Examination):
                 held.append(tp)
         if not held:
             return
-        transactions = []
         longest_ms = _LONGEST_TRANSACTION_MS
         with cluster_client(TransactionClient, self._args) as producers:
-            for tp in held:
-                leader = state.cluster.brokers[state.partitions[tp].leader]
+            for leader in sorted({state.partitions[tp].leader for tp in held}):
                 try:
-                    limit = producers.broker_config(leader).get("transaction.max.timeout.ms")
-                    if limit is not None and limit.value is not None:
-                        longest_ms = max(longest_ms, int(limit.value))
-                    # What comes after the first one waits for it.
-                    transactions += producers.open_transactions(leader, tp)[:1]
+                    limit = producers.broker_config(state.cluster.brokers[leader]).get("transaction.max.timeout.ms")
                 except (OSError, ApiError) as error:
-                    self._not_examined(f"the producers of {tp}", error)
+                    self._not_examined(f"the settings of broker {leader}", error)
+                    continue
+                if limit is not None and limit.value is not None:
+                    longest_ms = max(longest_ms, int(limit.value))
+            try:
+                opened, errors = producers.open_transactions(held)
+            except (OSError, ApiError) as error:
+                opened, errors = [], dict.fromkeys(held, error)
+        for tp, error in errors.items():
+            self._not_examined(f"the producers of {tp}", error)
+        # What comes after the first one of a partition waits for it.
+        transactions = {transaction.topic_partition: transaction for transaction in reversed(opened)}.values()
         bootstrap = self._args.bootstrap
         yield from findings.of_transactions(transactions, self._time.milliseconds(), longest_ms, bootstrap)
 
@@ -293,7 +298,7 @@ class DirectoryExamination(_Examination):
             is_over = held.marker_offset is not None
             if not is_over and self._time.milliseconds() - held.last_timestamp > _LONGEST_TRANSACTION_MS:
                 transaction = OpenTransaction(
-                    tp, held.producer_id, held.producer_epoch, -1, held.first_offset, held.last_timestamp
+                    tp, held.first_offset, held.producer_id, held.producer_epoch, -1, held.last_timestamp
                 )
                 yield findings.of_held_log(tp, transaction, directory)
 

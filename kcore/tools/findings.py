@@ -115,13 +115,13 @@ def of_transactions(
         if now_ms - transaction.last_timestamp <= longest_ms:
             continue
         tp = transaction.topic_partition
+        partition = shlex.quote(f"{tp.topic}:{tp.partition}")
         yield Finding(
             "transaction_open",
-            f"{tp}: read_committed consumers stop at offset {transaction.first_offset}: the transaction of producer "
+            f"{tp}: read_committed consumers stop at offset {transaction.start_offset}: the transaction of producer "
             f"{transaction.producer_id}, epoch {transaction.producer_epoch}, is open",
-            f"`kcore explain lso {shlex.quote(tp.topic)} {tp.partition}`; `kafka-transactions.sh --bootstrap-server "
-            f"{bootstrap} abort --topic {shlex.quote(tp.topic)} --partition {tp.partition} --start-offset "
-            f"{transaction.first_offset}` ends it",
+            f"`kcore explain lso {shlex.quote(tp.topic)} {tp.partition}`; "
+            f"`kcore txns abort {partition} --start-offset {transaction.start_offset} --bootstrap {bootstrap} --apply` ends it",
             transaction.last_timestamp,
         )
 
@@ -297,7 +297,7 @@ def of_lost_records(directory: str, first_lost_offset: int, since_ms: int | None
 def of_held_log(tp: TopicPartition, transaction: OpenTransaction, directory: str) -> Finding:
     return Finding(
         "transaction_open",
-        f"{tp}: read_committed consumers stop at offset {transaction.first_offset}: the transaction of producer "
+        f"{tp}: read_committed consumers stop at offset {transaction.start_offset}: the transaction of producer "
         f"{transaction.producer_id}, epoch {transaction.producer_epoch}, is open",
         f"`kcore explain lso --dir {shlex.quote(directory)}`; start its broker: the coordinator ends it",
         transaction.last_timestamp,

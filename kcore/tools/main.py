@@ -46,6 +46,10 @@ COMMANDS = {
         "kcore.tools.groups:groups",
         "list, describe, reset and delete consumer groups of a running cluster",
     ),
+    "txns": (
+        "kcore.tools.txns:txns",
+        "list and describe transactions of a running cluster, and abort one that hangs in a partition",
+    ),
     "produce": (
         "kcore.tools.produce:run",
         "write lines of stdin or of files as records to a topic of a running cluster",

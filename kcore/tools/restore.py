@@ -7,7 +7,7 @@ that serves the new directory for a moment.  The directory gets its name once al
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import click
 from click.core import ParameterSource
 
 from kcore.client.acl_client import Acl, AclClient, AclFilter
-from kcore.client.admin_client import Node
 from kcore.client.config_client import ConfigClient, ConfigResource, ConfigSource, ResourceKind
 from kcore.client.group_client import EARLIEST, Commit, GroupClient
 from kcore.client.quota_client import QuotaClient
@@ -234,18 +233,14 @@ def _end_transactions(manifest: Manifest, options: dict[str, Any]) -> dict[Topic
     """Abort the transactions that were open: the coordinator that could end them is not in the backup."""
     aborted: dict[TopicPartition, int] = {}
     with TransactionClient(**options) as client:
-        leader = _only_broker(client.describe_cluster(()).brokers.values())
-        for topic in manifest.topics:
-            for tp, _ in topic.topic_partitions():
-                for transaction in client.open_transactions(leader, tp):
-                    client.abort(leader, transaction)
-                    aborted[tp] = aborted.get(tp, 0) + 1
+        opened, errors = client.open_transactions(tp for topic in manifest.topics for tp, _ in topic.topic_partitions())
+        for error in errors.values():
+            raise error
+        for transaction in opened:
+            client.abort_in_partition(transaction)
+            tp = transaction.topic_partition
+            aborted[tp] = aborted.get(tp, 0) + 1
     return aborted
-
-
-def _only_broker(brokers: Collection[Node]) -> Node:
-    (broker,) = brokers
-    return broker
 
 
 def _check_offsets(manifest: Manifest, options: dict[str, Any], aborted: dict[TopicPartition, int]) -> None:

@@ -28,6 +28,7 @@ from kcore.errors import (
     CoordinatorNotAvailable,
     InvalidProducerIdMapping,
     NotCoordinator,
+    TransactionAbortable,
     TransactionalIdNotFound,
 )
 from kcore.purgatory.timer import Timer
@@ -159,6 +160,23 @@ class TransactionCoordinator:
             return rules.add_partitions(current, is_pending, producer, partitions, self.manager.now_ms())
 
         self._change_known(transactional_id, rule, callback)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Set[TopicPartition]
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Whether each partition is in the producer's transaction: None, or the reason why nothing may be written."""
+        try:
+            entry = self.manager.find(transactional_id)
+            if entry is None:
+                raise InvalidProducerIdMapping(f"{transactional_id}: no producer has it")
+            missing = rules.missing_partitions(entry.metadata, producer, partitions)
+            if not self._is_certain():
+                raise NotCoordinator(transactional_id)
+        except ApiError as error:
+            reason = error if error.retriable or self._is_certain() else NotCoordinator(transactional_id)
+            return dict.fromkeys(partitions, reason)
+        not_added = TransactionAbortable(f"{transactional_id}: the partition was not added to the transaction")
+        return {tp: not_added if tp in missing else None for tp in partitions}
 
     def end_transaction(
         self, transactional_id: str, producer: Producer, is_commit: bool, callback: Callable[[int], None]

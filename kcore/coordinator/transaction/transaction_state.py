@@ -230,6 +230,19 @@ def add_partitions(
     )
 
 
+def missing_partitions(
+    current: TransactionMetadata, producer: Producer, partitions: Set[TopicPartition]
+) -> Set[TopicPartition]:
+    """Those that the producer has not added to its transaction: what the leader of a partition asks before it writes
+    (KIP-890).  A change that is being written does not matter, as the marker that follows it ends what the leader asks
+    for.  Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions.
+    """
+    _check_producer(current, False, producer)
+    if current.is_prepared:
+        raise ConcurrentTransactions(current.transactional_id)
+    return partitions - current.partitions
+
+
 #: What a repeated EndTxn finds: the end that it asks for is on its way, or reached.
 _PREPARING = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COMPLETE_ABORT}

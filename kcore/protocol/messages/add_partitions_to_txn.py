@@ -5,6 +5,9 @@ from __future__ import annotations
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.schema import Message, Struct, array, boolean, int16, int32, int64, string
 
+#: Producers send the versions before it only.
+FIRST_VERSION_OF_BROKERS = 4
+
 
 class AddPartitionsToTxnTopic(Struct):
     name: str = string()

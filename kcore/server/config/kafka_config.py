@@ -261,6 +261,13 @@ _BROKER_KEYS = [
         at_least(1),
         "How often transactional ids that expired are removed.",
     ),
+    ConfigKey(
+        "transaction.partition.verification.enable",
+        _BOOLEAN,
+        True,
+        None,
+        "Whether a leader asks the coordinator before a transaction begins in a partition.",
+    ),
     ConfigKey("transaction.state.log.num.partitions", _INT, 50, at_least(1), "Partitions of __transaction_state."),
     # Kafka's defaults are 3 and 2, its server.properties says 1.  In a cluster: _checked().
     ConfigKey("transaction.state.log.replication.factor", _SHORT, 1, at_least(1), "Replicas of __transaction_state."),
@@ -329,6 +336,7 @@ RECONFIGURABLE = frozenset(
         "num.replica.fetchers",
         "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        "transaction.partition.verification.enable",
         *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
     }
 )

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.errors import (
     NONE,
     ApiError,
@@ -43,13 +44,15 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.requests.transactions import may_write_transactions
+from kcore.server.requests.transactions import may_write_transactions, produce_error
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
 _LENGTH = struct.Struct(">i")
-_PRODUCER_ID = struct.Struct(">q")
+#: Producer id, its epoch, and the sequence of the first record.
+_PRODUCER = struct.Struct(">qhi")
+_NO_PRODUCER = (-1, -1, -1)
 #: The attributes' second byte: codec and whether the batch is transactional.
 _ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _ZSTD = CODECS.index("zstd")
@@ -60,12 +63,12 @@ def _is_cut(records: memoryview) -> bool:
     return len(records) <= _ATTRIBUTES or _LENGTH.unpack_from(records, LENGTH_OFFSET)[0] > len(records) - LOG_OVERHEAD
 
 
-def _producer_id(records: memoryview) -> int:
-    """Of the first batch; -1 where it has no room for one, which the log refuses."""
-    if len(records) < PRODUCER_ID_OFFSET + _PRODUCER_ID.size:
-        return -1
-    producer_id: int = _PRODUCER_ID.unpack_from(records, PRODUCER_ID_OFFSET)[0]
-    return producer_id
+def _producer_of(records: memoryview) -> tuple[int, int, int]:
+    """Of the first batch; _NO_PRODUCER where it has no room for one, which the log refuses."""
+    if len(records) < PRODUCER_ID_OFFSET + _PRODUCER.size:
+        return _NO_PRODUCER
+    producer: tuple[int, int, int] = _PRODUCER.unpack_from(records, PRODUCER_ID_OFFSET)
+    return producer
 
 
 class Handler:
@@ -73,6 +76,7 @@ class Handler:
         self._admin = services.admin_manager
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+        self._transaction_verifier = services.transaction_verifier
         self._client_quota = services.client_quotas.produce
         self._auth = services.auth
 
@@ -96,8 +100,9 @@ class Handler:
         any_magic = context.api_version < 3
         entries: dict[TopicPartition, memoryview] = {}
         refused: dict[TopicPartition, ProducePartitionStatus] = {}
-        # Producer ids of transactional batches.
-        producer_ids: list[int] = []
+        # The producers of transactional batches, and the first sequences of these.
+        producers: set[Producer] = set()
+        sequences: dict[TopicPartition, int] = {}
         topics = body.topic_data
         if self._auth.is_enabled:
             topics = self._permitted(context, topics, cache, refused)
@@ -128,7 +133,8 @@ class Handler:
                 else:
                     attributes = records[_ATTRIBUTES]
                     if attributes & TRANSACTIONAL:
-                        producer_ids.append(_producer_id(records))
+                        producer_id, epoch, sequences[topic_partition] = _producer_of(records)
+                        producers.add(Producer(producer_id, epoch))
                     if no_zstd and not any_magic and attributes & CODEC_MASK == _ZSTD:
                         error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
                     else:
@@ -139,33 +145,45 @@ class Handler:
         def respond(statuses: Mapping[TopicPartition, ProducePartitionStatus]) -> None:
             self._respond(context, body, {**statuses, **refused} if refused else statuses)
 
-        if producer_ids:
-            refusal = self._transaction_refusal(context, body, producer_ids)
-            if refusal is not None:  # of all, as in Kafka
-                respond(dict.fromkeys(entries, ProducePartitionStatus(refusal)))
+        def append(errors: Mapping[TopicPartition, ApiError]) -> None:
+            for topic_partition, error in errors.items():
+                del entries[topic_partition]
+                answered = produce_error(error, abortable_known=context.api_version >= 11)
+                refused[topic_partition] = ProducePartitionStatus(answered)
+            if not entries:
+                respond({})
                 return
-        if not entries:
-            respond({})
-            return
-        self._replica_manager.append_records(
-            body.timeout_ms,
-            body.acks,
-            context.header.client_id == ADMIN_CLIENT_ID,
-            AppendOrigin.CLIENT,
-            entries,
-            respond,
-        )
+            self._replica_manager.append_records(
+                body.timeout_ms,
+                body.acks,
+                context.header.client_id == ADMIN_CLIENT_ID,
+                AppendOrigin.CLIENT,
+                entries,
+                respond,
+            )
 
-    def _transaction_refusal(
-        self, context: RequestContext, body: ProduceRequest, producer_ids: list[int]
-    ) -> ApiError | None:
-        """Why the transactional batches of a request, with these producer ids, are not taken; None if they are."""
+        if not producers:
+            append({})
+            return
+        try:
+            transactional_id = self._transactional_id(context, body, producers)
+        except ApiError as error:  # of all, as in Kafka
+            respond(dict.fromkeys(entries, ProducePartitionStatus(error)))
+            return
+        (producer,) = producers
+        # Without a producer id no batch is transactional: the log refuses it.
+        asked = {tp: n for tp, n in sequences.items() if tp in entries and producer.producer_id >= 0}
+        self._transaction_verifier.verify(transactional_id, producer, asked, append)
+
+    def _transactional_id(self, context: RequestContext, body: ProduceRequest, producers: set[Producer]) -> str:
+        """Of a request with transactional batches of these producers.  Raises TransactionalIdAuthorizationFailed,
+        InvalidProducerIdMapping."""
         transactional_id = body.transactional_id
         if transactional_id is None or not may_write_transactions(self._auth, context, transactional_id):
-            return TransactionalIdAuthorizationFailed(f"not authorized to write in transactions of {transactional_id}")
-        if len(set(producer_ids)) > 1:
-            return InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(set(producer_ids))}")
-        return None
+            raise TransactionalIdAuthorizationFailed(f"not authorized to write in transactions of {transactional_id}")
+        if len(producers) > 1:
+            raise InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(producers)}")
+        return transactional_id
 
     def _permitted(
         self,

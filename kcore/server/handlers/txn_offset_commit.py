@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_coordinator import GroupMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.errors import (
+    ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     GroupAuthorizationFailed,
+    NetworkException,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
 )
+from kcore.log.producer_state_entry import NO_SEQUENCE
 from kcore.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -23,7 +28,7 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.services import Services
-from kcore.server.requests.transactions import may_write_transactions
+from kcore.server.requests.transactions import may_write_transactions, verification_error
 
 
 class Handler:
@@ -31,6 +36,7 @@ class Handler:
         self._cache = services.metadata_cache
         self.runs_on = group_writes_run_on(services.admin_manager)
         self._group_coordinator = services.group_coordinator
+        self._transaction_verifier = services.transaction_verifier
         self._time = services.time
         self._auth = services.auth
 
@@ -69,17 +75,35 @@ class Handler:
         if not offsets:
             respond({})
             return
-        self._group_coordinator.commit_transactional_offsets(
-            body.group_id,
-            GroupMember(body.member_id, body.group_instance_id, body.generation_id),
-            (body.producer_id, body.producer_epoch),
-            offsets,
-            respond,
-        )
+        producer = Producer(body.producer_id, body.producer_epoch)
+        groups_partition = TopicPartition(GROUP_METADATA_TOPIC, self._group_coordinator.partition_for(body.group_id))
+
+        def commit(errors: dict[TopicPartition, ApiError]) -> None:
+            error = errors.get(groups_partition)
+            if error is not None:
+                code = _verification_code(error, context.api_version)
+                respond(dict.fromkeys(offsets, code))
+                return
+            member = GroupMember(body.member_id, body.group_instance_id, body.generation_id)
+            self._group_coordinator.commit_transactional_offsets(body.group_id, member, producer, offsets, respond)
+
+        try:
+            self._group_coordinator.manager.check_group_status(body.group_id)
+        except ApiError as error:
+            respond(dict.fromkeys(offsets, error.code))
+            return
+        self._transaction_verifier.verify(body.transactional_id, producer, {groups_partition: NO_SEQUENCE}, commit)
 
     def error_response(self, body: TxnOffsetCommitRequest, error_code: int, version: int) -> TxnOffsetCommitResponse:
         partitions = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
         return _response(body, dict.fromkeys(partitions, error_code))
+
+
+def _verification_code(error: ApiError, version: int) -> int:
+    """Why the partition of the group's offsets is not known to be in the transaction (TXN-29 to 31)."""
+    if isinstance(error, NetworkException):
+        return CoordinatorLoadInProgress.code
+    return verification_error(error, abortable_known=version >= 4).code
 
 
 def _code_for_version(error_code: int, version: int) -> int:

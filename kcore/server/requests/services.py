@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.coordinator.transaction.marker_writer import MarkerWriter
     from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+    from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.producer_ids import ProducerIdManager
     from kcore.protocol.api_keys import ApiKey
@@ -42,6 +43,7 @@ class Services:
     coordinators: Coordinators
     group_coordinator: GroupCoordinator
     transaction_coordinator: TransactionCoordinator
+    transaction_verifier: TransactionVerifier
     marker_writer: MarkerWriter
     admin_manager: AdminManager
     partition_admin: PartitionAdmin

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kcore.errors import InvalidProducerEpoch, ProducerFenced
+from kcore.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
+    ProducerFenced,
+    TransactionAbortable,
+)
 from kcore.protocol.schema import Message
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.auth_helper import AuthHelper
@@ -25,6 +37,35 @@ def transaction_writes_run_on(admin: AdminManager) -> Callable[[RequestContext, 
 
 def may_write_transactions(auth: AuthHelper, context: RequestContext, transactional_id: str) -> bool:
     return auth.authorize(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+#: Of a verification: its producer is to send the batch again.
+_PASSING = (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NetworkException,
+    NotCoordinator,
+)
+
+
+def produce_error(error: ApiError, abortable_known: bool) -> ApiError:
+    """What a producer is answered whose partition was not verified (TXN-29 to 31).  abortable_known: whether the
+    version of its request has TRANSACTION_ABORTABLE."""
+    if isinstance(error, _PASSING):
+        # It makes old clients send again, and no client ask for metadata.
+        name = type(error).__name__
+        return NotEnoughReplicas(f"whether the partition is in the transaction is not known now: {name}: {error}")
+    return verification_error(error, abortable_known)
+
+
+def verification_error(error: ApiError, abortable_known: bool) -> ApiError:
+    """What has the same name in every request that writes in a transaction."""
+    if isinstance(error, ProducerFenced):
+        return InvalidProducerEpoch(str(error))
+    if isinstance(error, TransactionAbortable) and not abortable_known:
+        return InvalidTxnState(str(error))
+    return error
 
 
 def code_for_version(error_code: int, version: int, fenced_since: int) -> int:

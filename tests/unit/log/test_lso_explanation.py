@@ -40,7 +40,7 @@ def test_the_open_transaction_with_the_lowest_offset_holds_it(logs):
         "at offset 7, 2023-11-14T22:13:25.000Z"
     )
     assert lines[2].startswith("  then at offset 5 since ")
-    assert any("abort --topic orders --partition 0 --start-offset 3" in line for line in lines)
+    assert any("kcore txns abort orders:0 --start-offset 3 --apply" in line for line in lines)
 
 
 def test_a_transaction_that_has_ended_holds_it_until_its_marker_is_below_the_high_watermark(logs):

@@ -85,13 +85,13 @@ class TransactionalClient:
             setattr(request, name, value)
         return self.client.ask(request, self.version).topics[0].partitions[0].error_code
 
-    def produce(self, topic, number, *values, base_sequence=0, producer=None, transactional_id=None):
+    def produce(self, topic, number, *values, base_sequence=0, producer=None, transactional_id=None, version=7):
         records = transactional_batch(producer or self.producer, *values, base_sequence=base_sequence)
         data = p.TopicProduceData(name=topic, partition_data=[p.PartitionProduceData(index=number, records=records)])
         request = p.ProduceRequest(
             acks=-1, timeout_ms=60_000, topic_data=[data], transactional_id=transactional_id or self.transactional_id
         )
-        return self.client.ask(request, 7).responses[0].partition_responses[0].error_code
+        return self.client.ask(request, version).responses[0].partition_responses[0].error_code
 
     def end(self, is_commit, producer=None):
         producer = producer or self.producer

@@ -318,7 +318,7 @@ def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(py
 @pytest.mark.parametrize(
     ("page", "tests"),
     [
-        ("testing", 17),
+        ("testing", 19),
         ("coming_from/testcontainers", 1),
         ("coming_from/kfake", 1),
         ("coming_from/librdkafka_mock", 2),

@@ -12,7 +12,6 @@ from kcore.client.acl_client import AclClient, AclFilter
 from kcore.client.config_client import ConfigClient, ConfigResource, ConfigSource, ResourceKind
 from kcore.client.group_client import EARLIEST, Commit, GroupClient
 from kcore.client.quota_client import QuotaClient
-from kcore.client.transaction_client import TransactionClient
 from kcore.common.progress import Progress
 from kcore.common.topic_partition import TopicPartition
 from kcore.log import meta_properties
@@ -487,19 +486,6 @@ def test_every_file_and_its_name_are_durable(source, backup, tmp_path, monkeypat
     made = [path for path in target.rglob("*") if path.name not in ("manifest.json", ".lock")]
     expected = {str(path).replace("/made", "/made.partial", 1) for path in made} | {str(tmp_path)}
     assert len(made) > 10 and expected <= synced
-
-
-def test_an_open_transaction_can_be_ended_without_its_coordinator(source):
-    with kcore.Broker(source, **SETTINGS) as broker, client(TransactionClient, broker) as transactions:
-        (leader,) = transactions.describe_cluster(()).brokers.values()
-        tp = TopicPartition("orders", 1)
-        (found,) = transactions.open_transactions(leader, tp)
-        assert (found.producer_id, found.producer_epoch, found.first_offset) == (OPEN_PRODUCER, 3, 1)
-        assert transactions.open_transactions(leader, ORDERS) == []
-        transactions.abort(leader, found)
-        assert transactions.open_transactions(leader, tp) == []
-        records = [(r.partition, r.offset) for r in broker.consume("orders", partition=1, isolation="read_committed")]
-        assert records == [(1, 0)]
 
 
 def test_the_text_says_what_is_in_the_backup(source, tmp_path, capsys):

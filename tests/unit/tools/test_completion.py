@@ -13,6 +13,7 @@ import pytest
 
 import kcore
 from kcore.tools.main import COMMANDS, main
+from tests.unit.server.transactions import SETTINGS
 from tests.unit.tools.command import LOG
 from tests.unit.tools.test_groups import commit, coordinator
 
@@ -144,11 +145,12 @@ def test_it_knows_every_command_and_imports_none_of_them(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(1, offsets_topic_num_partitions=1) as cluster:
+    with kcore.Cluster(1, **SETTINGS) as cluster:
         for topic in ("orders", "ordinals", "payments"):
             cluster.create_topic(topic)
         with coordinator(cluster, "billing") as (client, _):
             commit(client, "billing", {("orders", 0): 0})
+        cluster.transaction("shop")
         yield cluster
 
 
@@ -157,7 +159,7 @@ def cluster():
     [
         ("consume or", ["orders", "ordinals"]),
         ("consume ", ["orders", "ordinals", "payments"]),
-        ("consume __", ["__consumer_offsets"]),
+        ("consume __", ["__consumer_offsets", "__transaction_state"]),
         ("consume --topic pay", ["payments"]),
         ("topics describe orders pay", ["payments"]),
         ("explain isr pay", ["payments"]),
@@ -185,6 +187,11 @@ def cluster():
         ("groups delete b", ["billing"]),
         ("groups reset b", ["billing"]),
         ("consume orders --group b", ["billing"]),
+        ("txns describe sh", ["shop"]),
+        ("txns describe ", ["shop"]),
+        ("txns open pay", ["payments"]),
+        ("txns abort pay", ["payments"]),
+        ("txns list --state Prep", ["PrepareCommit", "PrepareAbort"]),
     ],
 )
 def test_names_of_topics_and_groups_come_from_the_cluster(words, names, cluster, monkeypatch, capsys):

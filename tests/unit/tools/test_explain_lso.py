@@ -42,7 +42,7 @@ def test_a_directory_names_the_transactional_id_of_the_producer_that_holds_it(da
     _, text, _ = explain(capsys, "g-txn", "0", "--dir", data)
     assert f"held at offset {first} since 2023-11-14T22:13:20.000Z: producer 2, epoch 100" in text
     assert ", transactional id tx1-none, transaction.timeout.ms 60000; it is open" in text
-    assert f"abort --topic g-txn --partition 0 --start-offset {first}" in text
+    assert f"kcore txns abort g-txn:0 --start-offset {first} --apply" in text
 
 
 def test_a_log_without_an_open_transaction_is_not_held(capsys):

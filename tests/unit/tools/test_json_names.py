@@ -12,6 +12,7 @@ from kcore.tools.commands import whole_tree
 from kcore.tools.main import kcore as kcore_command
 from kcore.tools.main import main
 from tests import golden_data
+from tests.unit.server.transactions import SETTINGS
 from tests.unit.tools.command import LOG, flip
 from tests.unit.tools.test_groups import commit, coordinator
 
@@ -54,6 +55,10 @@ COMMANDS = {
     "groups describe": ["--bootstrap", "{servers}"],
     "groups reset": ["g", "--topic", "orders", "--to", "latest", "--bootstrap", "{servers}"],
     "groups delete": ["g", "--bootstrap", "{servers}"],
+    "txns list": ["--bootstrap", "{servers}"],
+    "txns describe": ["shop", "--bootstrap", "{servers}"],
+    "txns open": ["--bootstrap", "{servers}"],
+    "txns abort": ["sold:0", "--start-offset", "0", "--bootstrap", "{servers}"],
     "reassign": ["orders", "--to", "0", "--bootstrap", "{servers}"],
     "logdirs list": ["--bootstrap", "{servers}"],
     "logdirs move": ["orders", "--to", "{log_dir}", "--bootstrap", "{servers}"],
@@ -74,12 +79,14 @@ def places(tmp_path_factory):
         shutil.copytree(golden_data.data_dir(), copy)
     flip(damaged / "g-none-0" / LOG, 3541 + 20)
     acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
-    with kcore.Cluster(1, offsets_topic_num_partitions=1, **acls) as cluster:
+    with kcore.Cluster(1, **SETTINGS, **acls) as cluster:
         for topic in ("old", "orders", "replayed"):
             cluster.create_topic(topic)
         cluster.produce("orders", "value", "key", {"aName": b"\xff"})
         with coordinator(cluster, "g") as (client, _):
             commit(client, "g", {("orders", 0): 0})
+        cluster.create_topic("sold")
+        cluster.transaction("shop").produce("sold", "a book")
         quota = ("--user", "q", "--client", "c", "consumer_byte_rate=1000")
         assert main(["quotas", "set", *quota, "--apply", "--bootstrap", cluster.bootstrap_servers]) == 0
         acl = ("--principal", "User:b", "--operation", "read", "--topic", "orders")

@@ -355,6 +355,11 @@ ALONE = {
         period_ms("remove-expired-transactional-ids"),
         27_000,
     ),
+    "transaction.partition.verification.enable": (
+        False,
+        lambda alone: alone.log().producer_state_manager.verifies_transactions,
+        False,
+    ),
     "transaction.state.log.num.partitions": (3, lambda alone: len(transactions_topic(alone).partitions), 3),
     "transaction.state.log.segment.bytes": (
         12_346,

@@ -1,0 +1,118 @@
+"""What a leader asks before a transaction begins in a partition: whether the producer has added the partition to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.errors import ApiError, CoordinatorNotAvailable
+from kcore.replica.partition import Partition
+from kcore.replica.replica_manager import ReplicaManager
+
+#: None: the partition is in the transaction.
+VerificationResults = Mapping[TopicPartition, ApiError | None]
+OnVerified = Callable[[VerificationResults], None]
+
+
+class Verification(Protocol):
+    """The log's TransactionVerification."""
+
+    is_confirmed: bool
+
+
+class VerificationSender(Protocol):
+    """Asks the coordinators on the other brokers of a cluster."""
+
+    def send(
+        self,
+        broker_id: int,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Set[TopicPartition],
+        on_answered: OnVerified,
+    ) -> None:
+        """on_answered() is called once, on another thread.  All partitions are None where the broker's release does not
+        know the question."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationRoutes:
+    """leader_of: as that of MarkerRoutes.  others: None for a broker alone."""
+
+    broker_id: int
+    leader_of: Callable[[TopicPartition], int | None]
+    here: TransactionCoordinator
+    others: VerificationSender | None = None
+
+
+class TransactionVerifier:
+    """Without this a batch that arrives after the end of its transaction would begin one that nobody ends (KIP-890).
+
+    Thread-safe.  is_enabled: transaction.partition.verification.enable, which the logs follow too.
+    Source: AddPartitionsToTxnManager, ReplicaManager.handleProduceAppend, Kafka 3.9.
+    """
+
+    def __init__(
+        self, replica_manager: ReplicaManager, routes: VerificationRoutes, is_enabled: Callable[[], bool]
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._routes = routes
+        self._is_enabled = is_enabled
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        sequences: Mapping[TopicPartition, int],
+        on_verified: Callable[[dict[TopicPartition, ApiError]], None],
+    ) -> None:
+        """Call on_verified() with the error of each partition in which the producer may not write: now, or later on
+        another thread; under no lock.  What is written without an error has to be appended after that.
+
+        sequences: of each partition's first batch; -1 where it has none.  Errors: InvalidProducerIdMapping,
+        ProducerFenced, TransactionAbortable where the partition is not in the transaction, InvalidTxnState where this
+        broker may not ask; those that pass are ConcurrentTransactions, NetworkException, NotCoordinator,
+        CoordinatorNotAvailable, CoordinatorLoadInProgress.
+        """
+        started = self._started(producer, sequences) if self._is_enabled() else {}
+        if not started:
+            on_verified({})
+            return
+
+        def answered(results: VerificationResults) -> None:
+            errors = {}
+            for tp, error in results.items():
+                if error is None:
+                    started[tp].is_confirmed = True
+                else:
+                    errors[tp] = error
+            on_verified(errors)
+
+        routes = self._routes
+        number = routes.here.partition_for(transactional_id)
+        leader = routes.leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, number))
+        if leader == routes.broker_id:
+            answered(routes.here.verify_partitions(transactional_id, producer, started.keys()))
+        elif leader is not None and leader >= 0 and routes.others is not None:
+            routes.others.send(leader, transactional_id, producer, started.keys(), answered)
+        else:
+            answered(dict.fromkeys(started, CoordinatorNotAvailable(f"{transactional_id} has no coordinator now")))
+
+    def _started(
+        self, producer: Producer, sequences: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, Verification]:
+        """Of the partitions in which no transaction of the producer is open.  Those that this broker does not lead are
+        left to the append, which says so."""
+        started: dict[TopicPartition, Verification] = {}
+        for tp, sequence in sequences.items():
+            partition = self._replica_manager.get_partition(tp)
+            if isinstance(partition, Partition) and partition.is_leader:
+                verification = partition.local_log().start_verification(*producer, sequence)
+                if verification is not None:
+                    started[tp] = verification
+        return started
