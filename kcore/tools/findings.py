@@ -121,7 +121,8 @@ def of_transactions(
             f"{tp}: read_committed consumers stop at offset {transaction.start_offset}: the transaction of producer "
             f"{transaction.producer_id}, epoch {transaction.producer_epoch}, is open",
             f"`kcore explain lso {shlex.quote(tp.topic)} {tp.partition}`; "
-            f"`kcore txns abort {partition} --start-offset {transaction.start_offset} --bootstrap {bootstrap} --apply` ends it",
+            f"`kcore txns abort {partition} --start-offset {transaction.start_offset} "
+            f"--bootstrap {bootstrap} --apply` ends it",
             transaction.last_timestamp,
         )
 
