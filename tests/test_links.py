@@ -1,10 +1,11 @@
-"""Links between the pages: each leads to a file, and each anchor to a heading."""
+"""Links between the pages: each leads to a file, and each anchor to a heading.  Each command has a page."""
 
 import re
 from functools import cache
 
 import pytest
 
+from kcore.tools.main import COMMANDS
 from tests.pages import ROOT
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -41,3 +42,10 @@ def test_a_broken_link_is_noticed(tmp_path):
         "# A\n[a](b.md) [b](b.md#the-last-one) [c](#a) [d](c.md) [e](b.md#one) [f](#b) `[g](d.md)`\n"
     )
     assert list(broken_links(tmp_path / "a.md")) == ["c.md", "b.md#one", "#b"]
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "version"])
+def test_the_index_of_commands_names_the_page_of_each(command):
+    index = (ROOT / "docs" / "tools.md").read_text()
+    (page,) = re.findall(rf"^- \[`kcore {command}\b[^`]*`\]\(([\w/]+\.md)\): ", index, re.M)
+    assert f"kcore {command}" in (ROOT / "docs" / page).read_text()

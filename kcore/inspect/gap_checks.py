@@ -1,4 +1,4 @@
-"""Offsets that no batch of a log holds, and what explains them.  docs/tools.md has the rule in words.
+"""Offsets that no batch of a log holds, and what explains them.  docs/commands/verify.md has the rule in words.
 
 A leader gives each record the next offset, transaction markers included.  So a log that was never compacted has no
 gaps, with one exception: a truncation inside a batch removes the whole batch, and the log goes on at the offset that it

@@ -432,7 +432,7 @@ def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]
 
 
 def diff_event(diff: PartitionDiff) -> dict[str, Any]:
-    """The JSON object of `kcore diff --json`.  Its keys are stable; docs/tools.md explains them."""
+    """The JSON object of `kcore diff --json`.  Its keys are stable; docs/commands/diff.md explains them."""
 
     def tail(extra: Tail | None) -> dict[str, int] | None:
         return extra and {"firstOffset": extra[0], "lastOffset": extra[1], "records": extra[2]}

@@ -4,7 +4,7 @@ Checked in each .log: every batch with its CRC and its records (decompressed, co
 segment's base offset on and below the next segment's; leader epochs agree with leader-epoch-checkpoint.
 Checked beside it: indexes against the batches they point at (IDX-17); transaction indexes and snapshots against the
 batches of their producers; checkpoints and small files by their own rules and against the end of each log.
-docs/tools.md lists what no check can find.
+docs/commands/verify.md lists what no check can find.
 
 Nothing is opened as a log and nothing is written, so verify() may run on a damaged directory.  In a directory in use it
 may read a batch that is being written: a partial batch at the end is then a warning, as after a crash.

@@ -158,9 +158,10 @@ class ClusterExamination(_Examination):
             try:
                 opened, errors = producers.open_transactions(held)
             except (OSError, ApiError) as error:
-                opened, errors = [], dict.fromkeys(held, error)
-        for tp, error in errors.items():
-            self._not_examined(f"the producers of {tp}", error)
+                self._not_examined("open transactions", error)
+                return
+        for tp, reason in errors.items():
+            self._not_examined(f"the producers of {tp}", reason)
         # What comes after the first one of a partition waits for it.
         transactions = {transaction.topic_partition: transaction for transaction in reversed(opened)}.values()
         bootstrap = self._args.bootstrap

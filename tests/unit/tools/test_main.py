@@ -128,7 +128,8 @@ def test_an_error_of_the_system_is_told_without_its_number(arguments, capsys, tm
 def test_the_documentation_names_every_option(command, capsys):
     assert main([command, "--help"]) == 0
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help", "--output"}
-    documented = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs" / "tools.md").read_text()))
+    pages = (f"commands/{command}.md", "tools.md")
+    documented = set(re.findall(r"--[a-z][a-z-]+", "".join((ROOT / "docs" / page).read_text() for page in pages)))
     # What is on unless it is switched off is named by the switch.
     missing = {o for o in options if o not in documented and f"--no-{o[2:]}" not in documented and "--no-" not in o}
     assert not missing

@@ -524,7 +524,7 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     if not any("so no file of this partition changes" in e["problem"] for e in by_type(events, "damage")):
         assert_sound_but_for_gaps(capsys, result, note)
     left = offsets_in(result / "t-0")
-    # (A base offset that damage made higher, with nothing to hold it against, is a new offset: docs/tools.md.)
+    # (A base offset that damage made higher, with nothing to hold it against, is a new offset: commands/verify.md.)
     lost = offsets - left
     losses = [(e["first_offset"], e["last_offset"]) for e in by_type(events, "loss")]
     unnamed = {o for o in lost if not any(first <= o and (last is None or o <= last) for first, last in losses)}
