@@ -9,10 +9,15 @@ from kcore.tools.main import main
 LOG = f"{0:020}.log"
 
 
+def run_text(capsys, command: str, *arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr."""
+    status = main([command, *arguments])
+    return status, *capsys.readouterr()
+
+
 def run_json(capsys, command: str, *arguments) -> tuple[int, list[dict]]:
     """Exit status, and the objects it printed as JSON lines; nothing may go to stderr."""
-    status = main([command, "--json", *map(str, arguments)])
-    out, err = capsys.readouterr()
+    status, out, err = run_text(capsys, command, *map(str, arguments), "--json")
     assert not err
     return status, [json.loads(line) for line in out.splitlines()]
 

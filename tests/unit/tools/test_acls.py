@@ -1,11 +1,10 @@
 """kcore acls, against a broker with kcore's authorizer and one without."""
 
-import json
-
 import pytest
 
 import kcore
 from kcore.tools.main import main
+from tests.unit.tools.command import run_json, run_text
 
 ALICE = ("--principal", "User:alice")
 
@@ -20,23 +19,17 @@ def cluster():
 @pytest.fixture
 def text(cluster, capsys):
     """(exit status, stdout, stderr)."""
-
-    def text(*words):
-        status = main(["acls", *words, "--bootstrap", cluster.bootstrap_servers])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return text
+    return lambda *words: run_text(capsys, "acls", *words, "--bootstrap", cluster.bootstrap_servers)
 
 
 @pytest.fixture
-def run(text):
+def run(cluster, capsys):
     """The JSON lines of a command that succeeds."""
 
     def run(*words):
-        status, out, err = text(*words, "--json")
-        assert (status, err) == (0, "")
-        return [json.loads(line) for line in out.splitlines()]
+        status, lines = run_json(capsys, "acls", *words, "--bootstrap", cluster.bootstrap_servers)
+        assert status == 0
+        return lines
 
     return run
 

@@ -7,6 +7,7 @@ import pytest
 import kcore
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
+from tests.unit.tools.command import run_json, run_text
 from tests.waiting import wait_until
 
 
@@ -23,23 +24,17 @@ def cluster():
 @pytest.fixture
 def text(cluster, capsys):
     """(exit status, stdout, stderr)."""
-
-    def text(*words):
-        status = main(["configs", *words, "--bootstrap", cluster.bootstrap_servers])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return text
+    return lambda *words: run_text(capsys, "configs", *words, "--bootstrap", cluster.bootstrap_servers)
 
 
 @pytest.fixture
-def run(text):
+def run(cluster, capsys):
     """The JSON lines of a command that succeeds."""
 
     def run(*words):
-        status, out, err = text(*words, "--json")
-        assert (status, err) == (0, "")
-        return [json.loads(line) for line in out.splitlines()]
+        status, lines = run_json(capsys, "configs", *words, "--bootstrap", cluster.bootstrap_servers)
+        assert status == 0
+        return lines
 
     return run
 

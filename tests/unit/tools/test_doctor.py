@@ -126,7 +126,7 @@ def test_a_transaction_that_is_open_for_longer_than_it_may_be_is_a_finding(tmp_p
         (found,) = kinds["transaction_open"]
         assert (status, found["since_ms"]) == (1, 1_700_000_000_000)
         assert "orders-1: read_committed consumers stop at offset 1: the transaction of producer 77" in found["what"]
-        assert "--topic orders --partition 1 --start-offset 1`" in found["mend"]
+        assert "txns abort orders:1 --start-offset 1 " in found["mend"]
 
 
 def test_a_transaction_that_may_still_end_is_none(tmp_path, capsys):

@@ -1,13 +1,11 @@
 """kcore quotas, against a cluster of two brokers."""
 
-import json
-
 import pytest
 
 import kcore
 from kcore.client.quota_client import QuotaClient, entity_of
 from kcore.tools.command_line import addresses
-from kcore.tools.main import main
+from tests.unit.tools.command import run_json, run_text
 from tests.waiting import wait_until
 
 
@@ -20,24 +18,18 @@ def cluster():
 @pytest.fixture
 def text(cluster, capsys):
     """(exit status, stdout, stderr)."""
-
-    def text(*words):
-        # The second broker alone: what is asked of another one may still be old.
-        status = main(["quotas", *words, "--bootstrap", cluster.brokers[1].bootstrap_servers])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return text
+    # The second broker alone: what is asked of another one may still be old.
+    return lambda *words: run_text(capsys, "quotas", *words, "--bootstrap", cluster.brokers[1].bootstrap_servers)
 
 
 @pytest.fixture
-def run(text):
+def run(cluster, capsys):
     """The JSON lines of a command that succeeds."""
 
     def run(*words):
-        status, out, err = text(*words, "--json")
-        assert (status, err) == (0, "")
-        return [json.loads(line) for line in out.splitlines()]
+        status, lines = run_json(capsys, "quotas", *words, "--bootstrap", cluster.brokers[1].bootstrap_servers)
+        assert status == 0
+        return lines
 
     return run
 

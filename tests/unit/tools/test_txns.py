@@ -1,7 +1,5 @@
 """kcore txns, against a cluster of two brokers."""
 
-import json
-
 import pytest
 
 import kcore
@@ -10,6 +8,7 @@ from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.tools.main import main
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient
+from tests.unit.tools.command import run_json, run_text
 from tests.waiting import wait_until
 
 
@@ -24,25 +23,13 @@ def cluster():
 @pytest.fixture
 def text(cluster, capsys):
     """(exit status, stdout, stderr)."""
-
-    def text(*words):
-        status = main(["txns", *words, "--bootstrap", cluster.bootstrap_servers])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return text
+    return lambda *words: run_text(capsys, "txns", *words, "--bootstrap", cluster.bootstrap_servers)
 
 
 @pytest.fixture
-def run(text):
+def run(cluster, capsys):
     """The JSON lines of a command, and its exit status."""
-
-    def run(*words):
-        status, out, err = text(*words, "--json")
-        assert err == ""
-        return status, [json.loads(line) for line in out.splitlines()]
-
-    return run
+    return lambda *words: run_json(capsys, "txns", *words, "--bootstrap", cluster.bootstrap_servers)
 
 
 @pytest.fixture
@@ -147,7 +134,7 @@ def test_one_that_does_not_hang_is_aborted_in_a_partition_only_by_force(cluster,
     [
         (("abort", "orders", "--start-offset", "0"), "'orders': expected one partition, as orders:0"),
         (("abort", "orders:0,1", "--start-offset", "0"), "expected one partition"),
-        (("abort", "orders:7", "--start-offset", "0"), "orders has no partition 7, it has 0 to 1"),
+        (("abort", "orders:7", "--start-offset", "0"), "orders has no partition 7: it has 2 partitions, 0 to 1"),
         (("abort", "orders:0", "--start-offset", "4000"), "begins at offset 4000; those that are: none"),
         (("abort", "orders:0", "--start-offset", "x"), "expected a whole number"),
         (("abort", "nowhere:0", "--start-offset", "0"), "nowhere"),
