@@ -7,6 +7,7 @@ import kcore
 from kcore.errors import PolicyViolation, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
 from tests.pages import ROOT, python_examples
+from tests.waiting import wait_until
 
 pytest_plugins = ["pytester"]
 
@@ -205,7 +206,7 @@ def test_a_wait_for_a_group_ends_when_its_member_has_the_partitions():
         consumer = confluent_kafka.Consumer(kafka.confluent_consumer("shop"))
         try:
             consumer.subscribe(["orders"])
-            consumer.poll(0)
+            wait_until(lambda: consumer.poll(0) is None and consumer.assignment())
             kafka.wait_for_group("shop", partitions=3)
             with pytest.raises(WaitTimedOut, match=r"Stable with 4 partitions: it is Stable.*3 partitions assigned"):
                 kafka.wait_for_group("shop", partitions=4, timeout=0)

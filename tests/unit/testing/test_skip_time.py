@@ -32,8 +32,10 @@ def kafka():
 
 
 @contextlib.contextmanager
-def confluent_consumer(kafka, client_id):
-    consumer = confluent_kafka.Consumer(kafka.confluent_consumer("shop", client_id=client_id, **SESSION))
+def confluent_consumer(kafka, client_id, **settings):
+    """It is polled: now and then one that never was does not return from close()."""
+    settings = kafka.confluent_consumer("shop", client_id=client_id, **SESSION, **settings)
+    consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe(["orders"])
     with polled(lambda: consumer.poll(0.05)):
         yield
@@ -159,9 +161,7 @@ def test_a_member_that_is_connected_and_silent_is_dead(kafka):
 
 def test_a_member_that_has_died_loses_its_partitions_at_once(kafka):
     """A static member that closes sends no LeaveGroup: it is removed when its session ends."""
-    settings = kafka.confluent_consumer("shop", group_instance_id="one", client_id="gone", **SESSION)
-    with confluent_kafka.Consumer(settings) as consumer:
-        consumer.subscribe(["orders"])
+    with confluent_consumer(kafka, "gone", group_instance_id="one"):
         kafka.wait_for_group("shop", partitions=2)
     kafka.time.skip(seconds=239)
     assert list(members(kafka)) == ["gone"]

@@ -23,6 +23,8 @@ def kafka():
 def consumer(kafka):
     with confluent_kafka.Consumer(kafka.confluent_consumer("shop", enable_auto_commit=False)) as consumer:
         consumer.subscribe(["orders"])
+        # Polled until it has its partitions: librdkafka may wait for ever in close() otherwise.
+        wait_until(lambda: consumer.poll(0) is None and consumer.assignment())
         kafka.wait_for_group("shop", partitions=3)
         yield consumer
 
