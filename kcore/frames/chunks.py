@@ -42,6 +42,8 @@ class _Part(NamedTuple):
 
 def chunks_of(log: UnifiedLog, start: int, end: int, target_bytes: int) -> Iterator[Chunk]:
     """The offsets from start to end, in chunks of about target_bytes each, cut at entries of the offset indexes."""
+    if start >= end:
+        return
     segments = [segment for segment in log.segments.from_floor(start) if segment.base_offset < end]
     ends = [*(segment.base_offset for segment in segments[1:]), end]
     parts = [_part(*pair, is_rolled=pair[0] is not log.segments.active) for pair in zip(segments, ends, strict=True)]
@@ -50,7 +52,7 @@ def chunks_of(log: UnifiedLog, start: int, end: int, target_bytes: int) -> Itera
         cuts.append(part.cuts)
         positions.append(part.positions + before)
         before += part.size
-    if not parts or start >= end:
+    if not parts:
         return
     all_cuts, all_positions = np.concatenate(cuts), np.concatenate(positions)
     first = max(0, int(np.searchsorted(all_cuts, start, side="right")) - 1)

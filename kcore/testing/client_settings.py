@@ -29,9 +29,12 @@ class ClientSettings:
         return {key.replace("_", "."): value for key, value in (defaults | settings).items()}
 
     def confluent_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
-        """For a consumer of confluent-kafka."""
-        defaults = {"topic_metadata_refresh_interval_ms": _METADATA_MS}
-        return self.confluent(**_consumer(group_id) | defaults | settings)
+        """For a consumer of confluent-kafka.  With group_protocol="consumer" the broker says how often a member sends
+        a heartbeat: group.consumer.heartbeat.interval.ms."""
+        defaults = _consumer(group_id) | {"topic_metadata_refresh_interval_ms": _METADATA_MS}
+        if settings.get("group_protocol") == "consumer":
+            del defaults["heartbeat_interval_ms"]
+        return self.confluent(**defaults | settings)
 
     def aiokafka(self, **settings: Any) -> dict[str, Any]:
         """For AIOKafkaProducer(**...) or AIOKafkaAdminClient(**...)."""

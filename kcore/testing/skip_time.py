@@ -169,7 +169,8 @@ class _Watched:
         self._last_heard: dict[tuple[str, str], _SignOfLife] = {}
         self._given_up: set[_AwaitedSign] = set()
         self._pollers = running.server.watch_pollers()
-        for api_key in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT):
+        signs = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT}
+        for api_key in signs & set(running.apis.served):  # kcore.act.like may leave some out
             running.apis.replace_handler(api_key, lambda handler: _ListeningHandler(handler, self._hear))
 
     def _hear(self, context: RequestContext, group_id: str, member_id: str) -> None:

@@ -287,6 +287,18 @@ def test_a_chunk_whose_last_record_alone_is_late_enough_is_read(tmp_path, small_
             assert found["offset"].to_pylist() == list(range(chunk.end - 1, 200))
 
 
+def test_a_partition_without_records_adds_none(tmp_path):
+    write(tmp_path / "orders-0", [(1, b"k", b"v")])
+    write(tmp_path / "orders-1", [])
+    write(tmp_path / "orders-2", [(1, b"k", b"v")])
+    with kcore.open_log(tmp_path / "orders-2", "a") as log:
+        log.update_high_watermark(1)
+        log.maybe_increment_log_start_offset(1)
+    with kcore.open_topic(tmp_path, "orders") as topic:
+        assert topic.count_rows() == topic.to_table().num_rows == 1
+        assert topic.to_table(filter=FIELD("partition") > 0).num_rows == 0
+
+
 def test_the_end_of_a_read_committed_topic_is_its_last_stable_offset(tmp_path):
     with kcore.open_log(tmp_path / "t-0", "a") as log:
         log.append_as_leader(idempotent(1, 0, 2))

@@ -25,8 +25,8 @@ def kafka():
 
 @contextlib.contextmanager
 def consumer(kafka, client_id, is_polled=True):
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "shop", "group.protocol": "consumer"}
-    settings |= {"client.id": client_id, "enable.auto.commit": False, "log_level": 0}
+    of = {"group_protocol": "consumer", "client_id": client_id, "enable_auto_commit": False}
+    settings = kafka.confluent_consumer("shop", **of) | {"log_level": 0}
     made, ended = confluent_kafka.Consumer(settings), threading.Event()
     made.subscribe(["orders"])
 
