@@ -74,6 +74,7 @@ def test_an_invoice_is_written_once_the_disk_has_room_again(kafka):
 @pytest.mark.kafka({"orders": 1, "invoices": 1}, brokers=2)
 def test_the_shop_goes_on_while_a_broker_is_down(kafka_cluster):
     with open_shop(kafka_cluster):
+        kafka_cluster.wait_for_group("shop", partitions=1)  # its topic is made while both brokers are there
         with kafka_cluster.down(kafka_cluster.cluster.leader("invoices")):
             kafka_cluster.cluster.produce("orders", "a book", key="1")
             assert invoices(kafka_cluster, 1) == [b"invoice of a book"]
