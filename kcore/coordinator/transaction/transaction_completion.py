@@ -89,11 +89,17 @@ class TransactionCompletions:
         """Transactions that have not ended everywhere."""
         return len(self._completions)
 
-    def begin(self, entry: TransactionEntry, prepared: TransactionMetadata) -> None:
+    def begin(
+        self, entry: TransactionEntry, prepared: TransactionMetadata, on_begun: Callable[[], None] = lambda: None
+    ) -> None:
+        """on_begun() is called before the first marker is written."""
         completion = _Completion(entry, prepared)
         with self._lock:
             self._completions[entry] = completion
-        self._send_round(completion)
+        try:
+            on_begun()
+        finally:
+            self._send_round(completion)
 
     def partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """They are gone for good, and need no markers."""

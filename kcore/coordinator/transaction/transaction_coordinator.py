@@ -239,17 +239,19 @@ class TransactionCoordinator:
             on_changed(unsure, current if unsure is None else None)
             return
 
+        def answer(error: ApiError | None) -> None:
+            if error is not None:
+                on_changed(error, None)
+            elif is_fence:
+                on_changed(ConcurrentTransactions(entry.transactional_id), None)
+            else:
+                on_changed(None, after)
+
         def stored(error: ApiError | None) -> None:
-            try:
-                if error is not None:
-                    on_changed(error, None)
-                elif is_fence:
-                    on_changed(ConcurrentTransactions(entry.transactional_id), None)
-                else:
-                    on_changed(None, after)
-            finally:
-                if error is None and after.is_prepared:
-                    self.completions.begin(entry, after)
+            if error is None and after.is_prepared:
+                self.completions.begin(entry, after, lambda: answer(None))
+            else:
+                answer(error)
 
         self.manager.store(entry, after, stored)
 

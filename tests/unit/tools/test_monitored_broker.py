@@ -57,7 +57,8 @@ def test_a_broker_that_cannot_be_asked_is_refused(cluster, words, reason, capsys
 
 
 def test_a_partition_that_is_not_there_is_named(cluster, capsys):
-    for topic, partition, reason in (("orders", "5", "orders has no partition 5: it has 2 partitions, 0 to 1"), ("no", "0", "no topic 'no'")):
+    no_partition = "orders has no partition 5: it has 2 partitions, 0 to 1"
+    for topic, partition, reason in (("orders", "5", no_partition), ("no", "0", "no topic 'no'")):
         assert main(["explain", "isr", topic, partition, "--bootstrap", cluster.bootstrap_servers]) == 2
         assert reason in capsys.readouterr().err
 
