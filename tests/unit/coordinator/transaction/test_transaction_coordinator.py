@@ -177,6 +177,17 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     assert harness.add(producer, HERE) == 0
 
 
+def test_a_transaction_counts_as_ending_when_its_producer_is_answered():
+    """So that who waits for markers after the answer waits for these."""
+    harness = Harness()
+    producer = harness.begin(HERE)
+    seen = []
+    harness.coordinator.end_transaction(
+        "x", producer, True, lambda code: seen.append((code, len(harness.coordinator.completions)))
+    )
+    assert seen == [(0, 1)] and not harness.coordinator.completions
+
+
 @pytest.mark.parametrize(
     "error",
     [
