@@ -147,7 +147,7 @@ class Transaction:
         """Returns once consumers with read_committed can read the records.
 
         Raises InvalidTxnState after the end, ProducerFenced once another producer has begun to use the id or the
-        timeout has passed, RequestTimedOut.
+        timeout has passed; RequestTimedOut, or RuntimeError where no broker runs: then it may be called again.
         """
         self._end(is_commit=True)
 
@@ -194,8 +194,8 @@ class Transaction:
 
     def _end(self, *, is_commit: bool) -> None:
         self._check_open()
-        self._is_ended = True
         if not self._sequences:
+            self._is_ended = True
             return  # the coordinator has no transaction
 
         def decide() -> None:
@@ -210,6 +210,7 @@ class Transaction:
                     raise ConcurrentTransactions("its markers are being written")
 
         self._repeated(decide)
+        self._is_ended = True
         self._repeated(check_markers)
 
     @contextmanager

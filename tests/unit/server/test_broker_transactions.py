@@ -144,6 +144,19 @@ def test_a_transaction_goes_on_after_a_restart():
             broker.transaction("shop")
 
 
+def test_a_commit_that_no_broker_takes_may_be_repeated():
+    with kcore.Cluster(1, **SETTINGS) as cluster:
+        cluster.create_topic("orders")
+        transaction = cluster.transaction("shop")
+        transaction.produce("orders", "a")
+        cluster.kill(0)
+        with pytest.raises(RuntimeError, match="no broker"):
+            transaction.commit()
+        cluster.start(0)
+        transaction.commit()
+        assert committed(cluster, "orders") == [b"a"]
+
+
 def test_a_client_and_a_transaction_of_the_broker_fence_each_other():
     with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
         broker.create_topic("t")
