@@ -262,7 +262,7 @@ def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
         member = _member(group, beat.member_id)
     if beat.epoch == member.epoch:
         return member
-    # One behind, and nothing owned beyond what is assigned: the answer with the new epoch was lost.
+    # One epoch behind, and it owns nothing but what is assigned to it: it did not get the answer with the new one.
     if (
         beat.epoch < member.epoch
         and beat.epoch == member.previous_epoch

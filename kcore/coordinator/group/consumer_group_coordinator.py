@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeartbeatResult(NamedTuple):
-    """assignment: None where it has not changed since the member was last told."""
+    """assignment: None if the member has been told of this one already."""
 
     error_code: int = NONE
     error_message: str | None = None
