@@ -50,13 +50,14 @@ bench: dev  ## the table of docs/performance.md, for this machine
 	$(PY) -m pytest bench/micro bench/flow bench/spark --benchmark-enable --benchmark-json=build/bench.json
 	$(PY) bench/report.py build/bench.json
 
-bench-peers: dev  ## beside Apache Kafka's broker, classes, Spark connector, three replicas, fail-over (Java, Maven)
+bench-peers: dev  ## beside Apache Kafka's broker, classes, Spark connector, three replicas, fail-over, coordinators (Java, Maven)
 	$(PY) bench/peers/run.py
 	$(PY) bench/peers/large_requests.py
 	$(PY) bench/peers/storage.py $(STORAGE)
 	$(PY) bench/peers/spark.py $(SPARK)
 	$(PY) bench/peers/replicate.py
 	$(PY) bench/peers/failover.py
+	$(PY) bench/peers/coordinators.py
 
 interop: dev  ## Kafka reads what kcore writes, and the other way round (Java, Maven)
 	PYTHON=$(PY) bash ci/interop.sh

@@ -16,6 +16,7 @@ from bench.micro.bench_log_segment import batch_of_size
 from kcore.client.blocking_sender import BlockingSender
 from kcore.errors import for_code
 from kcore.protocol.headers import decode_response_header, encode_request_header
+from kcore.protocol.messages import response_class
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kcore.protocol.messages.produce import (
     PartitionProduceData,
@@ -23,6 +24,7 @@ from kcore.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from kcore.protocol.schema import Message
 
 Address = tuple[str, int]
 
@@ -41,6 +43,21 @@ def produce_frame(topic: str, partition: int, batch: bytes | bytearray, acks: in
     ).encode(PRODUCE_VERSION)
     header = encode_request_header(ProduceRequest.api_key, PRODUCE_VERSION, 1, CLIENT_ID)
     return struct.pack(">i", len(header) + len(body)) + header + body
+
+
+def send(connection: socket.socket, request: Message, version: int) -> None:
+    header, body = encode_request_header(request.api_key, version, 1, CLIENT_ID), request.encode(version)
+    connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+
+
+def receive(connection: socket.socket, request: Message, version: int) -> Message:
+    """The answer to the request.  Raises OSError if the broker closes the connection."""
+    size = connection.recv(4, socket.MSG_WAITALL)
+    if len(size) < 4:
+        raise OSError("the broker closed the connection")
+    frame = connection.recv(int.from_bytes(size), socket.MSG_WAITALL)
+    _, position = decode_response_header(frame, request.api_key, version)
+    return response_class(request.api_key).decode(frame, version, position)
 
 
 class Connection:

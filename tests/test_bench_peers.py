@@ -7,7 +7,17 @@ import sys
 import pytest
 
 import kcore
-from bench.peers import backed_pages, failover, large_requests, spark, storage, storage_cases, storage_data
+from bench.peers import (
+    backed_pages,
+    coordinators,
+    failover,
+    large_requests,
+    spark,
+    storage,
+    storage_cases,
+    storage_data,
+)
+from bench.peers.rounds import table_of_rounds
 from bench.replication_client import produce
 from bench.tables import markdown_table
 from tests.waiting import wait_until
@@ -97,6 +107,39 @@ def test_the_table_is_aligned_and_shows_rates():
     lines = markdown_table(storage.HEADINGS, [result([1e-9] * 3, [2e-9] * 3).cells()]).splitlines()
     assert len(set(map(len, lines))) == 1
     assert "1 GB/s" in lines[2] and "0.5 GB/s" in lines[2] and "2.00x" in lines[2]
+
+
+def test_rows_of_rounds_have_a_ratio_over_pairs_of_rounds_and_a_verdict_each():
+    goals = {"per s": (True, {"fast": 2.0}), "s": (False, {"slow": 0.5})}
+    ours = [{("fast", "per s"): rate, ("slow", "s"): 3.0, ("other", "s"): 1.0} for rate in (20.0, 2.0, 20.0)]
+    theirs = [{("fast", "per s"): rate, ("slow", "s"): 4.0, ("other", "s"): 0.0} for rate in (10.0, 1.0, 1.0)]
+    lines = table_of_rounds({"kcore": ours, "other": theirs}, goals).splitlines()
+    fast, slow, other = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    assert fast[-2:] == ["2.00", ">= 2.0: met"]
+    assert slow[-2:] == ["0.75", "<= 0.5: MISSED"]
+    assert other == ["other", "s", "1.0 (±0%)", "0.0 (±)", "", ""]
+
+
+@pytest.mark.timeout(240)
+def test_the_rows_of_coordinators_are_measured_and_what_was_stored_is_there_after_the_start(capsys):
+    few = [
+        "--only",
+        "kcore",
+        "--rounds",
+        "1",
+        "--transactions",
+        "8",
+        "--members",
+        "3",
+        "--offsets",
+        "200",
+        "--ids",
+        "5",
+    ]
+    assert coordinators.main(few) == 0
+    measured = capsys.readouterr().out
+    for row in (*coordinators.TRANSACTIONS.values(), *coordinators.JOINS.values(), coordinators.START):
+        assert f"| {row}" in measured
 
 
 def spark_result(kcore, connector, kcore_cpu=(1.0,), connector_cpu=(9.0,), **options):

@@ -28,10 +28,9 @@ sys.path.insert(0, str(ROOT))
 
 from bench.peers.backed_pages import BackedPages  # noqa: E402
 from bench.peers.real_kafka import RealKafka, Unavailable, answers, free_port  # noqa: E402
-from bench.peers.rounds import VERDICTS, spread  # noqa: E402
+from bench.peers.rounds import VERDICTS, Goals, Rows, table_of_rounds  # noqa: E402
 from bench.peers.run import cpu_seconds, resident_mib  # noqa: E402
 from bench.replication_client import Address, leaders_of_whole_isr, produce, round_trips  # noqa: E402
-from bench.tables import markdown_table  # noqa: E402
 
 KIB, MIB, GB = 1 << 10, 1 << 20, 1e9
 BROKERS = 3
@@ -68,7 +67,7 @@ class Cluster(Protocol):
 
 
 class KcoreCluster:
-    """Three `kcore serve` with one SQLite store; their ids are 1, 2 and 3.
+    """Three `kcore serve` with one SQLite store; their ids are 1, 2 and 3.  Or one alone, without a store.
 
     configs: settings of each broker, in addition to BROKER_CONFIG.
     """
@@ -76,14 +75,14 @@ class KcoreCluster:
     def __init__(self, directory: Path, configs: Sequence[Mapping[str, str]] = ({},) * BROKERS) -> None:
         self._directory = directory
         self._configs = [BROKER_CONFIG | config for config in configs]
-        self._ports = [free_port() for _ in range(BROKERS)]
+        self._ports = [free_port() for _ in configs]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> KcoreCluster:
         try:
-            for number in range(BROKERS):
+            for number in range(len(self._ports)):
                 self.launch(number)
-            for number in range(BROKERS):
+            for number in range(len(self._ports)):
                 self.wait_until_it_answers(number)
         except BaseException:
             self.__exit__(None, None, None)
@@ -100,8 +99,9 @@ class KcoreCluster:
         self.data_dir(number).mkdir(parents=True, exist_ok=True)
         options = [argument for name, value in self._configs[number].items() for argument in ("-o", f"{name}={value}")]
         command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(self.data_dir(number))]
-        command += ["--port", str(self._ports[number]), "--id", str(number + 1)]
-        command += ["--store", f"sqlite:{self._directory / 'store.sqlite'}", *options]
+        command += ["--port", str(self._ports[number]), "--id", str(number + 1), *options]
+        if len(self._ports) > 1:
+            command += ["--store", f"sqlite:{self._directory / 'store.sqlite'}"]
         with open(self._directory / f"out{number}", "ab") as out:
             process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=out, stderr=out)
         self._processes[number] = process
@@ -138,12 +138,15 @@ class KcoreCluster:
 
 
 class KafkaCluster:
-    """Three brokers of Apache Kafka, each a voter of the KRaft quorum too."""
+    """Brokers of Apache Kafka, each a voter of the KRaft quorum too."""
 
-    def __init__(self, directory: Path) -> None:
-        voters = {number + 1: free_port() for number in range(BROKERS)}
-        config = {name.replace(".", "_"): value for name, value in BROKER_CONFIG.items()}
-        config |= {"offsets_topic_replication_factor": "3", "transaction_state_log_replication_factor": "3"}
+    def __init__(self, directory: Path, brokers: int = BROKERS, settings: Mapping[str, str] | None = None) -> None:
+        voters = {number + 1: free_port() for number in range(brokers)}
+        replicas = {"offsets.topic.replication.factor": str(brokers)}
+        replicas["transaction.state.log.replication.factor"] = str(brokers)
+        config = {
+            name.replace(".", "_"): value for name, value in (BROKER_CONFIG | replicas | (settings or {})).items()
+        }
         cluster_id = RealKafka.new_cluster_id()
         self._brokers = [
             RealKafka(directory / str(number), node_id=node_id, voters=voters, cluster_id=cluster_id, **config)
@@ -263,10 +266,8 @@ def measure_idle(cluster: Cluster, topic: str, partitions: int, seconds: float) 
     }
 
 
-def measure_all(
-    cluster: Cluster, directory: Path, args: argparse.Namespace, number: int
-) -> dict[tuple[str, str], float]:
-    rows: dict[tuple[str, str], float] = {}
+def measure_all(cluster: Cluster, directory: Path, args: argparse.Namespace, number: int) -> Rows:
+    rows: Rows = {}
 
     def add(name: str, values: dict[str, float]) -> None:
         rows.update({(name, unit): value for unit, value in values.items()})
@@ -284,8 +285,8 @@ def measure_all(
     return rows
 
 
-#: Row and unit -> whether more is better, and the goal as a ratio of kcore to Kafka.
-GOALS = {
+#: Unit -> whether more is better; row -> the goal as a ratio of kcore to Kafka.
+GOALS: Goals = {
     "MB/s": (True, {"acks=all, 16 KiB batches": 2.0, "acks=all, 256 KiB batches": 2.0, "catch-up of a follower": 3.0}),
     "CPU-s/GB": (
         False,
@@ -297,28 +298,8 @@ GOALS = {
 IDLE_GOAL = 3.0
 
 
-def report(results: dict[str, list[dict[tuple[str, str], float]]], idle: dict[str, float] | None) -> None:
-    table = []
-    names = list(results)
-    for key in results[names[0]][0]:
-        row, unit = key
-        values = {name: [one[key] for one in rounds] for name, rounds in results.items()}
-        medians = {name: statistics.median(one) for name, one in values.items()}
-        cells = [row, unit, *(f"{medians[name]:,.1f} (±{spread(values[name])})" for name in names)]
-        if len(names) == 2 and medians[names[1]]:
-            ratio = statistics.median(
-                ours / theirs for ours, theirs in zip(values[names[0]], values[names[1]], strict=True) if theirs
-            )
-            more_is_better, goals = GOALS.get(unit, (False, {}))
-            goal = goals.get(row)
-            is_met = goal is not None and (ratio >= goal if more_is_better else ratio <= goal)
-            verdict = (
-                "" if goal is None else f"{'>=' if more_is_better else '<='} {goal}: {'met' if is_met else 'MISSED'}"
-            )
-            cells += [f"{ratio:.2f}", verdict]
-        table.append(cells)
-    columns = ["row", "unit", *(f"{name} (median, spread)" for name in names)]
-    print(markdown_table(columns + (["ratio", "goal"] if len(names) == 2 else []), table))
+def report(results: dict[str, list[Rows]], idle: dict[str, float] | None) -> None:
+    print(table_of_rounds(results, GOALS))
     if idle is not None:
         share = idle["% of a core"]
         print(
@@ -338,9 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=sorted(CLUSTERS), help="measure one of the two alone")
     args = parser.parse_args(arguments)
 
-    results: dict[str, list[dict[tuple[str, str], float]]] = {
-        name: [] for name in CLUSTERS if args.only in (None, name)
-    }
+    results: dict[str, list[Rows]] = {name: [] for name in CLUSTERS if args.only in (None, name)}
     for n in range(args.rounds):
         for name, rounds in results.items():
             with tempfile.TemporaryDirectory(prefix="kcore-peers-") as temporary:
