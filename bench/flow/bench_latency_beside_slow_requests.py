@@ -6,6 +6,9 @@ other and notes how long each takes; a second one meanwhile sends one slow reque
     fetch           a Fetch of 100,000 partitions
     create_topics   a CreateTopics of 10,000 partitions and its deletion (of 100 where it runs once as a test)
     list_offsets    a ListOffsets by time of 500 times, after the pages of the log have been dropped from the cache
+    scrape          a GET of /metrics of 10,000 partitions, one each second
+    search          a search through 75 MB of a topic on the page of `kcore web`, which reads them from the broker
+    search_dir      the same through the broker's directory, which it reads itself
 
 In one more case new idempotent producers come instead, each with a connection, an InitProducerId and one record:
 
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import socket
 import statistics
@@ -28,9 +32,13 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -50,7 +58,8 @@ FETCH_PARTITIONS = 100_000
 CREATE_PARTITIONS = 10_000
 SEGMENTS, SEGMENT_BYTES = 100, 1 << 20
 FIRST_TIMESTAMP = 1_700_000_000_000
-SLOW = ("fetch", "create_topics", "list_offsets")
+SCRAPE_INTERVAL_S = 1
+SLOW = ("fetch", "create_topics", "list_offsets", "scrape", "search", "search_dir")
 TOPIC_CHANGES = "topic_changes"
 SMALL_CREATIONS = 6
 
@@ -96,27 +105,83 @@ def create_topic(name: str, partitions: int) -> bytes:
     return frame(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4)
 
 
+class Served(NamedTuple):
+    directory: Path
+    port: int
+    #: Of its metrics.
+    url: str
+
+
 @contextlib.contextmanager
-def serving(directory: Path) -> Iterator[int]:
-    """A broker; its port."""
-    command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(directory), "--port", "0"]
-    settings = ["-o", f"log.segment.bytes={SEGMENT_BYTES}", "-o", "log.index.size.max.bytes=65536"]
-    process = subprocess.Popen(
-        [*command, *settings, "-o", "log.retention.ms=-1", "-o", "log.segment.delete.delay.ms=0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+def command_running(*arguments: str) -> Iterator[Iterator[str]]:
+    """A command of kcore; the lines that it prints."""
+    command = [sys.executable, "-m", "kcore.tools.main", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     try:
-        yield int(process.stdout.readline().rsplit(":", 1)[1])
+        yield process.stdout
     finally:
         process.terminate()
         process.wait()
 
 
-def slow_request(kind: str, directory: Path, client: Client, partitions: int) -> Callable[[], None]:
+@contextlib.contextmanager
+def serving(directory: Path) -> Iterator[Served]:
+    settings = ["-o", f"log.segment.bytes={SEGMENT_BYTES}", "-o", "log.index.size.max.bytes=65536"]
+    settings += ["-o", "log.retention.ms=-1", "-o", "log.segment.delete.delay.ms=0", "--monitoring", "127.0.0.1:0"]
+    with command_running("serve", "--data", str(directory), "--port", "0", *settings) as lines:
+        port = int(next(lines).rsplit(":", 1)[1])
+        yield Served(directory, port, next(lines).split()[1].rstrip(","))
+
+
+def scrape(url: str) -> None:
+    with urllib.request.urlopen(url) as answer:
+        answer.read()
+    time.sleep(SCRAPE_INTERVAL_S)
+
+
+def fill(client: Client, topic: str) -> None:
+    client.ask(create_topic(topic, 1))
+    for i in range(SEGMENTS):
+        client.ask(produce(topic, b"x" * (SEGMENT_BYTES * 3 // 4), FIRST_TIMESTAMP + i * 1000))
+
+
+def search(page: str, **where: str) -> None:
+    """Search for what is nowhere, and wait until it has ended."""
+    with urllib.request.urlopen(page) as answer:
+        token = re.findall(rb'name="token" value="([^"]+)"', answer.read())[0].decode()
+    form = urllib.parse.urlencode({"text": "nowhere", "token": token} | where).encode()
+    with urllib.request.urlopen(page, form) as answer:
+        found, url = answer.read(), answer.url
+    while b"Done" not in found:
+        assert b"Ended by an error" not in found, found
+        time.sleep(0.05)
+        with urllib.request.urlopen(url) as answer:
+            found = answer.read()
+
+
+@contextlib.contextmanager
+def slow_request(kind: str | None, served: Served, partitions: int) -> Iterator[Callable[[], None] | None]:
     """What sends one such request and waits for its answer."""
+    client = Client(served.port)
+    if kind is None or kind == "nothing":
+        yield None
+    elif kind == TOPIC_CHANGES:
+        yield topic_changes(served.port, partitions)
+    elif kind == "scrape":
+        client.ask(create_topic("scraped", partitions))
+        yield partial(scrape, served.url)
+    elif kind in ("search", "search_dir"):
+        fill(client, "searched")
+        arguments = ["--bootstrap", f"127.0.0.1:{served.port}"] if kind == "search" else [str(served.directory)]
+        where = {"topic": "searched"} if kind == "search" else {"dir": "0"}
+        with command_running("web", *arguments, "--http", "127.0.0.1:0") as lines:
+            yield partial(search, next(lines).split()[-1] + "search", **where)
+    else:
+        yield request_over(client, kind, served.directory, partitions)
+
+
+def request_over(client: Client, kind: str, directory: Path, partitions: int) -> Callable[[], None]:
     if kind == "fetch":
         asked = [FetchPartition(partition=i, partition_max_bytes=1) for i in range(FETCH_PARTITIONS)]
         fetch = frame(FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="small", partitions=asked)]), 11)
@@ -129,9 +194,7 @@ def slow_request(kind: str, directory: Path, client: Client, partitions: int) ->
             client.ask(deletion)
 
         return create_and_delete
-    client.ask(create_topic("large", 1))
-    for i in range(SEGMENTS):
-        client.ask(produce("large", b"x" * (SEGMENT_BYTES * 3 // 4), FIRST_TIMESTAMP + i * 1000))
+    fill(client, "large")
     times = [FIRST_TIMESTAMP + i * 1000 * SEGMENTS // 500 for i in range(500)]
     lookups = [
         frame(
@@ -210,13 +273,13 @@ def busy(slow: Callable[[], None] | None) -> Iterator[list[float]]:
             slow()
             durations.append(time.perf_counter() - started)
 
-    thread = threading.Thread(target=repeat)
-    thread.start()
-    try:
-        yield durations
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as threads:
+        repeated = threads.submit(repeat)
+        try:
+            yield durations
+        finally:
+            stop.set()
+        repeated.result()
 
 
 def percentile(times: list[float], share: float) -> float:
@@ -230,10 +293,9 @@ def bench_small_produce_beside(benchmark, bench_dir, beside):
     record_role(benchmark, "limit" if beside == "nothing" else "ours", per_round=per_round, label=f"beside {beside}")
     directory = bench_dir / f"latency-{beside}"
     partitions = CREATE_PARTITIONS if benchmark.enabled else 100
-    with serving(directory) as port:
-        client, other = Client(port), Client(port)
+    with serving(directory) as served, slow_request(beside, served, partitions) as slow:
+        client = Client(served.port)
         client.ask(create_topic("small", 1))
-        slow = None if beside == "nothing" else slow_request(beside, directory, other, partitions)
         times: list[float] = []
         with busy(slow):
             benchmark.pedantic(lambda: times.extend(latencies(client, per_round)), rounds=20, warmup_rounds=1)
@@ -248,11 +310,11 @@ def bench_first_record_beside(benchmark, bench_dir, beside):
     record_role(benchmark, "limit" if beside == "nothing" else "ours", per_round=per_round, label=f"beside {beside}")
     directory = bench_dir / f"first-record-{beside}"
     partitions = CREATE_PARTITIONS if benchmark.enabled else 100
-    with serving(directory) as port:
-        Client(port).ask(create_topic("small", 1))
+    with serving(directory) as served, slow_request(beside, served, partitions) as slow:
+        Client(served.port).ask(create_topic("small", 1))
         times: list[float] = []
-        with busy(None if beside == "nothing" else topic_changes(port, partitions)):
-            benchmark.pedantic(lambda: times.extend(first_records(port, per_round)), rounds=20, warmup_rounds=1)
+        with busy(slow):
+            benchmark.pedantic(lambda: times.extend(first_records(served.port, per_round)), rounds=20, warmup_rounds=1)
         benchmark.extra_info.update(p50_us=percentile(times, 0.5), p99_us=percentile(times, 0.99))
     shutil.rmtree(directory)
 
@@ -274,14 +336,13 @@ def measure(kinds: Sequence[str | None], seconds: float, make: Callable[[int], C
     """Print how long what make(port) measures takes beside each kind of slow request."""
     alone: dict[float, float] = {}
     for kind in kinds:
-        with tempfile.TemporaryDirectory() as name, serving(Path(name)) as port:
-            other = Client(port)
-            other.ask(create_topic("small", 1))
-            if kind == TOPIC_CHANGES:
-                slow: Callable[[], None] | None = topic_changes(port, CREATE_PARTITIONS)
-            else:
-                slow = None if kind is None else slow_request(kind, Path(name), other, CREATE_PARTITIONS)
-            sample = make(port)
+        with (
+            tempfile.TemporaryDirectory() as name,
+            serving(Path(name)) as served,
+            slow_request(kind, served, CREATE_PARTITIONS) as slow,
+        ):
+            Client(served.port).ask(create_topic("small", 1))
+            sample = make(served.port)
             sample(500)
             times: list[float] = []
             with busy(slow) as durations:
