@@ -7,7 +7,7 @@ other and notes how long each takes; a second one meanwhile sends one slow reque
     create_topics   a CreateTopics of 10,000 partitions and its deletion (of 100 where it runs once as a test)
     list_offsets    a ListOffsets by time of 500 times, after the pages of the log have been dropped from the cache
     scrape          a GET of /metrics of 10,000 partitions, one each second
-    search          a search through 75 MB of a topic on the page of `kcore web`, which reads them from the broker
+    search          a search through 300 MB of a topic on the page of `kcore web`, which reads them from the broker
     search_dir      the same through the broker's directory, which it reads itself
 
 In one more case new idempotent producers come instead, each with a connection, an InitProducerId and one record:
@@ -59,6 +59,8 @@ CREATE_PARTITIONS = 10_000
 SEGMENTS, SEGMENT_BYTES = 100, 1 << 20
 FIRST_TIMESTAMP = 1_700_000_000_000
 SCRAPE_INTERVAL_S = 1
+#: Reading a page costs the thread that measures some of its time.
+PAGE_INTERVAL_S = 0.5
 SLOW = ("fetch", "create_topics", "list_offsets", "scrape", "search", "search_dir")
 TOPIC_CHANGES = "topic_changes"
 SMALL_CREATIONS = 6
@@ -140,9 +142,9 @@ def scrape(url: str) -> None:
     time.sleep(SCRAPE_INTERVAL_S)
 
 
-def fill(client: Client, topic: str) -> None:
+def fill(client: Client, topic: str, segments: int = SEGMENTS) -> None:
     client.ask(create_topic(topic, 1))
-    for i in range(SEGMENTS):
+    for i in range(segments):
         client.ask(produce(topic, b"x" * (SEGMENT_BYTES * 3 // 4), FIRST_TIMESTAMP + i * 1000))
 
 
@@ -155,7 +157,7 @@ def search(page: str, **where: str) -> None:
         found, url = answer.read(), answer.url
     while b"Done" not in found:
         assert b"Ended by an error" not in found, found
-        time.sleep(0.05)
+        time.sleep(PAGE_INTERVAL_S)
         with urllib.request.urlopen(url) as answer:
             found = answer.read()
 
@@ -172,7 +174,7 @@ def slow_request(kind: str | None, served: Served, partitions: int) -> Iterator[
         client.ask(create_topic("scraped", partitions))
         yield partial(scrape, served.url)
     elif kind in ("search", "search_dir"):
-        fill(client, "searched")
+        fill(client, "searched", 4 * SEGMENTS)
         arguments = ["--bootstrap", f"127.0.0.1:{served.port}"] if kind == "search" else [str(served.directory)]
         where = {"topic": "searched"} if kind == "search" else {"dir": "0"}
         with command_running("web", *arguments, "--http", "127.0.0.1:0") as lines:

@@ -1,4 +1,4 @@
-"""Work that takes longer than a page may: with progress, and an end on demand."""
+"""Work that takes longer than a page may: with progress, and an end on demand.  It leaves the machine to a broker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kcore.common.executors import ExecutorFactory, thread_pool
+from kcore.common.executors import ExecutorFactory, background_pool
 from kcore.common.text import plain_error
 from kcore.common.time import Time
 from kcore.errors import KafkaError
@@ -77,7 +77,7 @@ class Job:
 class Jobs:
     """Thread-safe.  Lifetime: until close()."""
 
-    def __init__(self, time: Time, make_executor: ExecutorFactory = thread_pool) -> None:
+    def __init__(self, time: Time, make_executor: ExecutorFactory = background_pool) -> None:
         self._time = time
         self._executor = make_executor(_THREADS, "kcore-web-job")
         self._lock = threading.Lock()

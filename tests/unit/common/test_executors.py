@@ -1,8 +1,10 @@
+import os
+import sys
 import threading
 
 import pytest
 
-from kcore.common.executors import inline
+from kcore.common.executors import background_pool, inline
 
 
 def test_an_inline_executor_runs_each_task_in_its_submit():
@@ -28,3 +30,14 @@ def test_an_inline_executor_does_not_keep_a_keyboard_interrupt_back():
 
     with inline(1, "x") as executor, pytest.raises(KeyboardInterrupt):
         executor.submit(interrupt)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a priority of each thread")
+def test_threads_of_a_background_pool_give_way_and_no_other_thread_does():
+    def priority():
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = priority()
+    with background_pool(1, "x") as executor:
+        assert executor.submit(priority).result() == 19
+    assert priority() == before < 19
