@@ -10,7 +10,7 @@ from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
 from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
 from kcore.inspect.index_evidence import IndexEvidence
-from kcore.inspect.neighbour_evidence import certain_beside_damage, may_be_cut
+from kcore.inspect.neighbour_evidence import KnownGaps, certain_beside_damage, may_be_cut
 from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
@@ -122,11 +122,12 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     problems: list[Problem] = []
     corrections: list[Correction] = []
     misfits = np.zeros(len(table), bool)
+    gaps = KnownGaps(partition.epoch_starts(table), partition.lost_from)
     first, last = table["base_offset"], table["last_offset"]
     if not offsets_fit:
-        first, last = _correct_offsets(segment, rows, base, end, problems, corrections)
+        first, last = _correct_offsets(segment, rows, base, end, gaps, problems, corrections)
     if not (offsets_fit and goes_on):
-        first, last = _correct_by_other_evidence(partition, base, segment, first, last, problems, corrections)
+        first, last = _correct_by_other_evidence(partition, base, segment, first, last, gaps, problems, corrections)
     if not offsets_fit:
         misfits = _misfits(segment, base, limit, first, last, problems)
     epochs = epoch_faults(partition, [segment], [first])
@@ -159,6 +160,7 @@ def _correct_offsets(
     rows: Rows,
     base: int,
     end: int | None,
+    gaps: KnownGaps,
     problems: list[Problem],
     corrections: list[Correction],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -169,7 +171,7 @@ def _correct_offsets(
     first, last = rows["base_offset"].copy(), rows["last_offset"].copy()
     size = last - first + 1
     is_valid = np.isin(rows["position"], segment.batches["position"])
-    for start, stop in _filled_runs(rows, is_valid, segment.size, base, end):
+    for start, stop in _filled_runs(rows, is_valid, segment.size, base, end, gaps):
         right = base if start == 0 else int(last[start - 1]) + 1
         is_alone = stop - start == 1
         before = "the segment's name" if start == 0 else f"the batch before {'it' if is_alone else 'them'}"
@@ -193,6 +195,7 @@ def _correct_by_other_evidence(
     segment: ScannedSegment,
     first: np.ndarray,
     last: np.ndarray,
+    gaps: KnownGaps,
     problems: list[Problem],
     corrections: list[Correction],
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -219,7 +222,7 @@ def _correct_by_other_evidence(
     end = end_of_segment(partition, base)
     if segment.damages and not segment.is_compacted:
         neighbour_says = "bytes that cannot be read are on one side, and by the batches on the other it is {}"
-        correct(certain_beside_damage(first, last, adjacent, base, limit, end), neighbour_says)
+        correct(certain_beside_damage(first, last, adjacent, base, limit, end, gaps), neighbour_says)
     fits = inside_segment(rows, first, last, base, limit)
     for n in may_be_cut(first, last, adjacent, end):
         if fits[n] and not index.names(int(last[n])):
@@ -228,7 +231,9 @@ def _correct_by_other_evidence(
     return first, last
 
 
-def _filled_runs(rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end: int | None) -> list[tuple[int, int]]:
+def _filled_runs(
+    rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end: int | None, gaps: KnownGaps
+) -> list[tuple[int, int]]:
     """(start, stop) of the shortest runs of batches whose base offsets are certain although they do not fit; in order.
 
     The CRC covers the number of offsets in a batch.  If as many as a run has are free between its neighbours, and the
@@ -266,9 +271,12 @@ def _filled_runs(rows: Rows, is_valid: np.ndarray, file_end: int, base: int, end
         certain &= (apart[stops + 1] == apart[starts]) & (wrappers[stops] == wrappers[starts])
         for start, stop in zip(starts[certain].tolist(), stops[certain].tolist(), strict=True):
             has_other_gaps = breaks > np.count_nonzero(~follows[start : stop + 1])
-            # The last batch is a neighbour without another side: only in a log without other gaps it is right.
-            if stop == count - 1 and end is None and has_other_gaps:
-                continue
+            # The last batch is a neighbour without another side: it may be what is wrong, and the gap before the run
+            # be one of the log's.  It proves one batch alone, in a log without other gaps.
+            if stop == count - 1 and end is None:
+                is_gap = stop - start > 1 or gaps.may_be_after(int(right[start]), int(first[start]))
+                if has_other_gaps or is_gap:
+                    continue
             damaged = start + np.flatnonzero(~is_valid[start:stop])
             if len(damaged) and (
                 has_other_gaps or (first[damaged] - right[start] != offsets[damaged] - offsets[start]).any()

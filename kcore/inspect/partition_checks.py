@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator
@@ -109,6 +110,8 @@ class PartitionFiles:
     clean: bool
     #: Checkpoint name -> this partition's offset, for the checkpoints of the data directory that have one.
     checkpoints: dict[str, int] = field(default_factory=dict)
+    #: The first offset that the mark of lost records names; None where there is none that can be read.
+    lost_from: int | None = None
 
     @classmethod
     def of(cls, directory: str) -> PartitionFiles:
@@ -117,7 +120,9 @@ class PartitionFiles:
         bases = [log_files.base_offset_of(path) for path in log_files.known_files(directory) if path.endswith(".log")]
         name = parse_partition_directory(os.path.basename(os.path.abspath(directory)))
         tp = name.topic_partition if name else None
-        epochs = None
+        epochs = lost_from = None
+        with contextlib.suppress(KafkaError, OSError):
+            lost_from = read_mark(directory)
         try:
             epochs = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT)).read()
         except (KafkaError, OSError):
@@ -137,12 +142,23 @@ class PartitionFiles:
                 checkpoints[checkpoint] = offsets[tp]
         base_offsets = sorted(base for base in bases if base is not None)
         clean = was_clean_shutdown(parent) and not is_stray
-        return cls(directory, tp, base_offsets, epochs, clean, checkpoints)
+        return cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from)
 
     @property
     def log_start_offset(self) -> int:
         first_base = self.bases[0] if self.bases else 0
         return max(first_base, self.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, 0))
+
+    def epoch_starts(self, rows: Rows) -> list[int]:
+        """The offsets with which leader epochs begin: a truncation inside a batch leaves a gap before such an offset.
+        rows: what is asked where there is no leader-epoch-checkpoint."""
+        import numpy as np
+
+        if self.epochs:
+            return [entry.start_offset for entry in self.epochs]
+        begins = np.flatnonzero(np.diff(rows["leader_epoch"])) + 1
+        starts: list[int] = rows["base_offset"][begins].tolist()
+        return starts
 
     def file(self, base: int, suffix: str) -> str:
         return segment_file(self.directory, base, suffix)
