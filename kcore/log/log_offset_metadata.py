@@ -22,6 +22,8 @@ class AppendOrigin(enum.Enum):
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
+    #: Of a marker whose epoch is above that of its transaction, as each is at transaction version 2.
+    COORDINATOR_RAISING_EPOCH = "coordinator raising the epoch"
     REPLICATION = "replication"
 
 

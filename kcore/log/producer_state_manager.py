@@ -53,6 +53,8 @@ _HEADER = struct.Struct(">hIi")
 _CRC_STARTS = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
+#: No producer writes in it: a marker in it is that of a fence.
+_MAX_EPOCH = 2**15 - 1
 
 
 class CompletedTxn(NamedTuple):
@@ -78,13 +80,17 @@ class TransactionVerification:
     coordinator answers after that is out of date.
 
     lowest_sequence: of the batches that wait for the answer, in this epoch; no later one may be the first.
-    is_confirmed: the coordinator has said yes.  Source: VerificationStateEntry, Kafka 3.9 (KIP-890).
+    is_confirmed: the coordinator has said yes.
+    raises_epoch: each transaction of the producer has an epoch of its own (transaction version 2), so that a marker in
+    this epoch ends the transaction before, and leaves the question in force.
+    Source: VerificationStateEntry, Kafka 3.9 and 4.x (KIP-890).
     """
 
     producer_epoch: int
     lowest_sequence: int
     started_ms: int
     is_confirmed: bool = False
+    raises_epoch: bool = False
 
 
 class ProducerAppendInfo:
@@ -222,6 +228,17 @@ class ProducerAppendInfo:
                 f"{self._name}: producer {entry.producer_id} at offset {batch.base_offset} sent sequence {first}, but "
                 f"{verification.lowest_sequence} before, which is not written"
             )
+        if (
+            verification is not None
+            and verification.raises_epoch
+            and first
+            and entry.producer_epoch == NO_PRODUCER_EPOCH
+        ):
+            # Each epoch begins with 0, and is too young for retention to have removed what went before.
+            raise OutOfOrderSequenceNumber(
+                f"{self._name}: producer {entry.producer_id} at offset {batch.base_offset} begins with sequence "
+                f"{first}, expected 0"
+            )
         if batch.producer_epoch != entry.producer_epoch:
             if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
                 # (Of an unknown producer any sequence may come first: retention may have removed what went before.)
@@ -240,8 +257,18 @@ class ProducerAppendInfo:
         self, batch: RecordBatch, coordinator_epoch: int, is_aborted: bool, offset: int, timestamp: int
     ) -> CompletedTxn | None:
         self._check_producer_epoch(batch.producer_epoch, offset)
-        self.ends_verification = True
-        entry = self.entry
+        entry, verification = self.entry, self._verification
+        if (
+            self._origin is AppendOrigin.COORDINATOR_RAISING_EPOCH
+            and batch.producer_epoch == entry.producer_epoch < _MAX_EPOCH
+            and entry.current_txn_first_offset is not None
+        ):
+            raise InvalidProducerEpoch(
+                f"{self._name}: the marker for producer {entry.producer_id} at offset {offset} is of the transaction "
+                f"before epoch {batch.producer_epoch}, in which one is open from {entry.current_txn_first_offset}"
+            )
+        if verification is None or not verification.raises_epoch or batch.producer_epoch > verification.producer_epoch:
+            self.ends_verification = True
         if coordinator_epoch < entry.coordinator_epoch:
             text = (
                 f"{self._name}: coordinator epoch {coordinator_epoch} of the marker for producer {entry.producer_id} "
@@ -357,11 +384,12 @@ class ProducerStateManager(ProducerStates):
         )
 
     def start_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, raises_epoch: bool = False
     ) -> TransactionVerification:
         """Of a producer without an open transaction.  sequence: of the batch that waits for it."""
         new = TransactionVerification(producer_epoch, sequence, now_ms)
         verification = self._verifications.setdefault(producer_id, new)
+        verification.raises_epoch = raises_epoch
         if producer_epoch > verification.producer_epoch:
             verification.producer_epoch, verification.lowest_sequence = producer_epoch, sequence
         elif producer_epoch == verification.producer_epoch:

@@ -254,10 +254,11 @@ class UnifiedLog(LogHotPath):
             return list(self.producer_state_manager.producers.values())
 
     def start_verification(
-        self, producer_id: int, producer_epoch: int, sequence: int
+        self, producer_id: int, producer_epoch: int, sequence: int, *, raises_epoch: bool = False
     ) -> TransactionVerification | None:
         """To be called before the coordinator is asked whether the producer's transaction has this partition; None
         where it is open here already.  sequence: of the batch that is to be appended if the answer is yes.
+        raises_epoch: whether the producer has transaction version 2.
         Source: UnifiedLog.maybeStartTransactionVerification, Kafka 3.9."""
         state = self.producer_state_manager
         # Without the lock, as most batches are not the first ones.  If it ends now, the append is refused.
@@ -265,7 +266,8 @@ class UnifiedLog(LogHotPath):
         if entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch:
             return None
         with self.lock:
-            return state.start_verification(producer_id, producer_epoch, sequence, self._time.milliseconds())
+            now_ms = self._time.milliseconds()
+            return state.start_verification(producer_id, producer_epoch, sequence, now_ms, raises_epoch=raises_epoch)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Write partition.metadata if the log has no topic id yet.  Raises ValueError if it has a different one.

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -180,20 +181,23 @@ class BrokerZNode(NamedTuple):
     """/brokers/ids/N: where a live broker listens.
 
     endpoints: listener name -> (host, port).  security_protocols: listener name -> "PLAINTEXT", "SSL", …
-    timestamp: of the registration, ms.
+    timestamp: of the registration, ms.  features: name -> the lowest level that the broker knows, and the highest.
     """
 
     endpoints: Mapping[str, tuple[str, int]]
     rack: str | None
     timestamp: int
     security_protocols: Mapping[str, str]
+    features: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def encode(self) -> bytes:
         # host and port are for readers of version 1, which knew no other protocol.
         plaintext = (at for name, at in self.endpoints.items() if self.security_protocols[name] == "PLAINTEXT")
         host, port = next(plaintext, (None, -1))
         body: dict[str, Any] = {
-            "features": {},
+            "features": {
+                name: {"min_version": low, "max_version": high} for name, (low, high) in self.features.items()
+            },
             "listener_security_protocol_map": dict(self.security_protocols),
             "endpoints": [_endpoint_to_string(name, *at) for name, at in self.endpoints.items()],
             "jmx_port": -1,
@@ -223,6 +227,10 @@ class BrokerZNode(NamedTuple):
                 _text(rack) if rack is not None else None,
                 timestamp,
                 {name: _text(protocols.get(name, name)) for name in endpoints},
+                {
+                    _text(name): (_number(levels["min_version"]), _number(levels["max_version"]))
+                    for name, levels in (body.get("features") or {}).items()
+                },
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kcore.common.metrics import Metrics
 from kcore.coordinator.coordinators import Coordinators
 from kcore.network.listener import Listener
+from kcore.server.config.features import Features, supported_transaction_version
 from kcore.server.config.listeners import advertised
 from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
@@ -28,6 +29,12 @@ class Alone:
         self.local_controller = self.topic_changes = LocalController(
             base.broker_id, base.store, base.metadata_cache, base.replica_manager, base.topic_configs
         )
+
+        level = supported_transaction_version(base.config)
+        self._features = Features(level, level)
+
+    def features(self) -> Features:
+        return self._features
 
     def is_certain(self) -> bool:
         return True

@@ -297,6 +297,7 @@ def transaction_coordinator_of(
     routes: MarkerRoutes,
     new_producer_id: Callable[[], int],
     is_certain: Callable[[], bool],
+    transaction_version: Callable[[], int],
 ) -> TransactionCoordinator:
     return TransactionCoordinator(
         config,
@@ -308,6 +309,7 @@ def transaction_coordinator_of(
         background.timer,
         disk_scheduler=background.disk_scheduler,
         is_certain=is_certain,
+        transaction_version=transaction_version,
     )
 
 

@@ -15,6 +15,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
 from kcore.network.listener import Listener
 from kcore.server.config.config_changes import config_change_notifications
+from kcore.server.config.features import Features, supported_transaction_version
 from kcore.server.config.listeners import advertised
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
 from kcore.server.member.cluster_controller import controlled_shutdown, make_controller
@@ -61,6 +62,9 @@ class ClusterMembership:
     def _broker_epoch(self) -> int:
         return self.cluster_member.broker_epoch if self.cluster_member else NO_BROKER_EPOCH
 
+    def features(self) -> Features:
+        return self.cluster_member.features.current if self.cluster_member else Features()
+
     def _is_controller(self) -> bool:
         return self.cluster_member is not None and self.cluster_member.is_controller
 
@@ -92,6 +96,7 @@ class ClusterMembership:
             make_controller=partial(
                 make_controller, base.broker_id, base.store, base.config, self._connections, scheduler, base.parts
             ),
+            transaction_version=supported_transaction_version(base.config),
         )
 
         def give_up(topic_partition: TopicPartition) -> None:

@@ -151,12 +151,19 @@ class InProcessClient:
         return RecordMetadata(*tp, status.base_offset, appended_at if appended_at >= 0 else record.timestamp)
 
     def append_in_transaction(
-        self, tp: TopicPartition, record: OutgoingRecord, transactional_id: str, producer: Producer, sequence: int
+        self,
+        tp: TopicPartition,
+        record: OutgoingRecord,
+        transactional_id: str,
+        producer: Producer,
+        sequence: int,
+        *,
+        adds: bool,
     ) -> RecordMetadata:
-        """append() in the producer's transaction, which has the partition.  sequence: of the record.  Raises what
-        TransactionVerifier.verify() answers, too."""
+        """append() in the producer's transaction.  sequence: of the record.  adds: as for TransactionVerifier.verify(),
+        what that answers is raised, too."""
         answers: queue.SimpleQueue[dict[TopicPartition, ApiError]] = queue.SimpleQueue()
-        self._transaction_verifier.verify(transactional_id, producer, {tp: sequence}, answers.put)
+        self._transaction_verifier.verify(transactional_id, producer, {tp: sequence}, answers.put, adds=adds)
         error = self._answered(answers).get(tp)
         if error is not None:
             raise verification_error(error, abortable_known=True)

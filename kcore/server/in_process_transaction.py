@@ -13,7 +13,7 @@ from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.coordinator.transaction.transaction_state import TRANSACTION_VERSION, Producer
 from kcore.errors import (
     NONE,
     ApiError,
@@ -103,6 +103,8 @@ class Transaction:
         #: Partition -> the sequence of its next record.
         self._sequences: dict[TopicPartition, int] = {}
         self._is_ended = False
+        #: Of the cluster, 0 to 2.
+        self._transaction_version = 0
         self._producer = self._repeated(self._init)
 
     def produce(
@@ -125,14 +127,16 @@ class Transaction:
             record = client.record(value, key, headers, None if timestamp is None else integer("timestamp", timestamp))
             number = None if partition is None else integer("partition", partition)
             tp = client.partition_to_write(string("topic", topic), record.key, number)
+        adds = self._transaction_version >= TRANSACTION_VERSION
         if tp not in self._sequences:
-            self._repeated(lambda: self._add(tp))
+            if not adds:
+                self._repeated(lambda: self._add(tp))
             self._sequences[tp] = 0
 
         def append() -> RecordMetadata:
             with self._host.leading(tp) as running:
                 return running.client.append_in_transaction(
-                    tp, record, self._transactional_id, self._producer, self._sequences[tp]
+                    tp, record, self._transactional_id, self._producer, self._sequences[tp], adds=adds
                 )
 
         try:
@@ -180,6 +184,8 @@ class Transaction:
 
     def _init(self) -> Producer:
         results = queue.SimpleQueue()  # type: ignore[var-annotated]
+        with self._host.any_broker() as running:
+            self._transaction_version = running.services.features().finalized
         with self._coordinating() as coordinator:
             coordinator.init_producer_id(self._transactional_id, self._timeout_ms, None, results.put)
             result = _answer(results)
@@ -198,11 +204,16 @@ class Transaction:
             self._is_ended = True
             return  # the coordinator has no transaction
 
+        # Where no record was written, there may be no transaction to commit; an abort is always in order.
+        is_commit = is_commit and any(self._sequences.values())
+
         def decide() -> None:
-            codes: queue.SimpleQueue[int] = queue.SimpleQueue()
+            results = queue.SimpleQueue()  # type: ignore[var-annotated]
             with self._coordinating() as coordinator:
-                coordinator.end_transaction(self._transactional_id, self._producer, is_commit, codes.put)
-                _check(_answer(codes), self._transactional_id)
+                coordinator.end_transaction(
+                    self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
+                )
+                _check(_answer(results).error_code, self._transactional_id)
 
         def check_markers() -> None:
             with self._coordinating() as coordinator:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.broker_parts import Background
+    from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
     from kcore.server.config.topic_configs import TopicConfigs
@@ -76,6 +77,9 @@ class Membership(Protocol):
     @property
     def verification_sender(self) -> VerificationSender | None:
         """What asks transaction coordinators on other brokers; None for a broker alone."""
+
+    def features(self) -> Features:
+        """What clients may use now."""
 
     @property
     def cluster_member(self) -> ClusterMember | None:

@@ -19,7 +19,7 @@ from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.transaction.marker_writer import MarkerWriter
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier, VerificationRoutes
+from kcore.coordinator.transaction.transaction_verifier import AddRetry, TransactionVerifier, VerificationRoutes
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.metadata.metadata_cache import MetadataCache
@@ -206,6 +206,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         broker_configs=base.broker_configs,
         auth=auth,
         served_apis=_served_apis(base.config),
+        features=membership.features,
         cluster_member=membership.cluster_member,
     )
     return _serve(base, membership, services, server, calls)
@@ -276,6 +277,7 @@ def _make_transaction_coordinator(
         routes,
         producer_ids.generate_producer_id,
         membership.is_certain,
+        lambda: membership.features().finalized,
     )
 
 
@@ -290,7 +292,14 @@ def _make_transaction_verifier(
     )
     config = base.config
     return TransactionVerifier(
-        base.replica_manager, routes, lambda: config["transaction.partition.verification.enable"]
+        base.replica_manager,
+        routes,
+        lambda: config["transaction.partition.verification.enable"],
+        AddRetry(
+            timer=base.background.timer,
+            backoff_ms=lambda: config["add.partitions.to.txn.retry.backoff.ms"],
+            max_ms=lambda: config["add.partitions.to.txn.retry.backoff.max.ms"],
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_config import REQUEST_TIMEOUT_MS
+from kcore.coordinator.transaction.transaction_state import TRANSACTION_VERSION
 from kcore.errors import ApiError, NotLeaderOrFollower
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
@@ -21,12 +22,21 @@ MarkerResults = Mapping[TopicPartition, ApiError | None]
 
 
 class Marker(NamedTuple):
-    """coordinator_epoch: the leader epoch of the coordinator's partition; a log refuses one that is too old."""
+    """coordinator_epoch: the leader epoch of the coordinator's partition; a log refuses one that is too old.
+    transaction_version: 2 where producer_epoch is above that of the transaction, so that a log can tell the marker from
+    one of the next transaction; else 0, also where the sender does not say."""
 
     producer_id: int
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
+    transaction_version: int = 0
+
+    @property
+    def origin(self) -> AppendOrigin:
+        if self.transaction_version >= TRANSACTION_VERSION:
+            return AppendOrigin.COORDINATOR_RAISING_EPOCH
+        return AppendOrigin.COORDINATOR
 
     def batch(self, now_ms: int) -> bytearray:
         kind = ControlRecordType.COMMIT if self.is_commit else ControlRecordType.ABORT
@@ -95,6 +105,4 @@ class MarkerWriter:
         if not batches:
             on_written(results)
             return
-        self._replica_manager.append_records(
-            self._append_timeout_ms, -1, True, AppendOrigin.COORDINATOR, batches, appended
-        )
+        self._replica_manager.append_records(self._append_timeout_ms, -1, True, marker.origin, batches, appended)

@@ -11,7 +11,7 @@ from typing import Protocol
 from kcore.common.text import some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.marker_writer import Marker, MarkerResults, MarkerWriter
-from kcore.coordinator.transaction.transaction_state import TransactionMetadata, complete
+from kcore.coordinator.transaction.transaction_state import TRANSACTION_VERSION, TransactionMetadata, complete
 from kcore.coordinator.transaction.transaction_state_manager import TransactionEntry, TransactionStateManager
 from kcore.errors import (
     ApiError,
@@ -119,7 +119,8 @@ class TransactionCompletions:
             self._drop(completion, "this broker does not coordinate it any more")
             return
         prepared, routes = completion.prepared, self._routes
-        marker = Marker(prepared.producer_id, prepared.producer_epoch, prepared.is_commit, epoch)
+        version = TRANSACTION_VERSION if prepared.raises_epoch else 0
+        marker = Marker(prepared.producer_id, prepared.producer_epoch, prepared.is_commit, epoch, version)
         by_leader: dict[int, list[TopicPartition]] = {}
         with completion.lock:
             for topic_partition in sorted(completion.remaining):

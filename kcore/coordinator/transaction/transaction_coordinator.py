@@ -39,9 +39,13 @@ logger = logging.getLogger(__name__)
 OnError = Callable[[ApiError | None], None]
 #: From the present state, and whether a change of it is being written: the state to write next.
 Rule = Callable[[TransactionMetadata, bool], TransactionMetadata]
+#: The error, or the state that counts now.
+OnChanged = Callable[[ApiError | None, TransactionMetadata | None], None]
 
 
-class InitProducerIdResult(NamedTuple):
+class ProducerResult(NamedTuple):
+    """What a producer is to go on with, or why it cannot."""
+
     error_code: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -53,9 +57,10 @@ class TransactionCoordinator:
     Thread-safe.  Callbacks run without a lock, on the calling thread or on the one that completed what they waited for.
     time: its wall clock is what timeouts are by.  scheduler: for what time decides; disk_scheduler: for loading.
     new_producer_id: raises an ApiError where it has none.
+    transaction_version: level of the cluster's feature transaction.version, by which records are written.
     is_certain: False while another broker may coordinate the same ids, of which this one has not heard.  Then what
     needs no append is answered with NOT_COORDINATOR, at which a producer looks for the coordinator again.
-    Source: TransactionCoordinator, Kafka 3.9 (KIP-98, 360).
+    Source: TransactionCoordinator, Kafka 3.9 and 4.x (KIP-98, 360, 890).
     """
 
     def __init__(
@@ -70,9 +75,12 @@ class TransactionCoordinator:
         *,
         disk_scheduler: Scheduler | None = None,
         is_certain: Callable[[], bool] = lambda: True,
+        transaction_version: Callable[[], int] = lambda: rules.TRANSACTION_VERSION,
     ) -> None:
         self.config = config
-        self.manager = TransactionStateManager(config, replica_manager, disk_scheduler or scheduler, time)
+        self.manager = TransactionStateManager(
+            config, replica_manager, disk_scheduler or scheduler, time, transaction_version
+        )
         self.completions = TransactionCompletions(self.manager, routes, timer)
         self._new_producer_id = new_producer_id
         self._scheduler = scheduler
@@ -118,7 +126,7 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         expected: Producer | None,
-        callback: Callable[[InitProducerIdResult], None],
+        callback: Callable[[ProducerResult], None],
     ) -> None:
         """Give a producer its id and epoch; what its predecessor has left open is aborted first.
 
@@ -126,10 +134,7 @@ class TransactionCoordinator:
         """
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            if error is not None or metadata is None:
-                callback(InitProducerIdResult(self._code(error)))
-            else:
-                callback(InitProducerIdResult(NONE, metadata.producer_id, metadata.producer_epoch))
+            callback(self._result(error, metadata))
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
             new_producer_id, now_ms = self._new_producer_id, self.manager.now_ms()
@@ -153,13 +158,15 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: Set[TopicPartition],
         callback: Callable[[int], None],
+        client_transaction_version: int = 0,
     ) -> None:
         """Note that the producer is about to write to them; callback(error code)."""
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
-            return rules.add_partitions(current, is_pending, producer, partitions, self.manager.now_ms())
+            now_ms = self.manager.now_ms()
+            return rules.add_partitions(current, is_pending, producer, partitions, now_ms, client_transaction_version)
 
-        self._change_known(transactional_id, rule, callback)
+        self._change_known(transactional_id, rule, lambda error, metadata: callback(self._code(error)))
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Set[TopicPartition]
@@ -179,24 +186,37 @@ class TransactionCoordinator:
         return {tp: not_added if tp in missing else None for tp in partitions}
 
     def end_transaction(
-        self, transactional_id: str, producer: Producer, is_commit: bool, callback: Callable[[int], None]
+        self,
+        transactional_id: str,
+        producer: Producer,
+        is_commit: bool,
+        callback: Callable[[ProducerResult], None],
+        client_transaction_version: int = 0,
     ) -> None:
-        """Commit or abort; callback(error code) comes when that is decided.  The markers follow."""
+        """Commit or abort; callback() comes when that is decided.  The markers follow."""
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
-            return rules.end(current, is_pending, producer, is_commit, self.manager.now_ms())
+            now_ms = self.manager.now_ms()
+            if client_transaction_version < rules.TRANSACTION_VERSION:
+                return rules.end(current, is_pending, producer, is_commit, now_ms)
+            return rules.end_raising_epoch(current, is_pending, producer, is_commit, self._new_producer_id, now_ms)
 
-        self._change_known(transactional_id, rule, callback)
+        self._change_known(transactional_id, rule, lambda error, metadata: callback(self._result(error, metadata)))
 
-    def _change_known(self, transactional_id: str, rule: Rule, callback: Callable[[int], None]) -> None:
+    def _change_known(self, transactional_id: str, rule: Rule, on_changed: OnChanged) -> None:
         try:
             entry = self.manager.find(transactional_id)
             if entry is None:
                 raise InvalidProducerIdMapping(f"{transactional_id}: no producer has it")
         except ApiError as error:
-            callback(self._code(error))
+            on_changed(error, None)
             return
-        self._change(entry, rule, lambda error, metadata: callback(self._code(error)))
+        self._change(entry, rule, on_changed)
+
+    def _result(self, error: ApiError | None, metadata: TransactionMetadata | None) -> ProducerResult:
+        if error is not None or metadata is None:
+            return ProducerResult(self._code(error))
+        return ProducerResult(NONE, *metadata.next_producer)
 
     def _code(self, error: ApiError | None) -> int:
         """What is answered without an append may be out of date where another broker coordinates the id by now."""
@@ -212,7 +232,7 @@ class TransactionCoordinator:
         self,
         entry: TransactionEntry,
         rule: Rule,
-        on_changed: Callable[[ApiError | None, TransactionMetadata | None], None],
+        on_changed: OnChanged,
     ) -> None:
         """Write what the rule makes of the state; then on_changed(None, it), or on_changed(error, None).
 

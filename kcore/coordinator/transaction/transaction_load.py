@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from kcore.common.text import counted
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_log import TransactionLogValue, read_key, read_value
-from kcore.coordinator.transaction.transaction_state import TransactionMetadata, TransactionState
+from kcore.coordinator.transaction.transaction_state import NO_PRODUCER_ID, TransactionMetadata, TransactionState
 from kcore.errors import CorruptMessage
 from kcore.record.record_batch import RecordBatch
 
@@ -82,15 +82,19 @@ def metadata_of(transactional_id: str, value: TransactionLogValue) -> Transactio
         value.start_timestamp,
         value.last_update_timestamp,
         -1 if value.previous_producer_id is None else value.previous_producer_id,
+        next_producer_id=-1 if value.next_producer_id is None else value.next_producer_id,
+        client_transaction_version=value.client_transaction_version or 0,
     )
 
 
-def value_of(metadata: TransactionMetadata) -> TransactionLogValue:
+def value_of(metadata: TransactionMetadata, transaction_version: int) -> TransactionLogValue:
+    """transaction_version: of the cluster.  What only version 1 of a record can say is written in it at any level: a
+    client of version 2 goes on with it where a broker that does not know it has joined the cluster."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(metadata.partitions):
         by_topic.setdefault(topic, []).append(number)
     return TransactionLogValue(
-        0,
+        1 if transaction_version >= 1 or metadata.raises_epoch else 0,
         metadata.producer_id,
         metadata.producer_epoch,
         metadata.timeout_ms,
@@ -98,4 +102,12 @@ def value_of(metadata: TransactionMetadata) -> TransactionLogValue:
         None if metadata.state is TransactionState.EMPTY else list(by_topic.items()),
         metadata.last_update_timestamp,
         metadata.start_timestamp,
+        *(
+            number if number != default else None
+            for number, default in (
+                (metadata.previous_producer_id, NO_PRODUCER_ID),
+                (metadata.next_producer_id, NO_PRODUCER_ID),
+                (metadata.client_transaction_version, 0),
+            )
+        ),
     )

@@ -2,17 +2,18 @@
 
 Every key and value begins with an int16 version.  Key 0: the transactional id.  Values 0 and 1: the state of its
 transaction; version 1 is the flexible encoding (compact strings, tagged fields).  A null value is a tombstone.
-We write version 0, as Kafka does at transaction version 0.
+Kafka writes version 0 at transaction version 0, and version 1 above it.
 Source: TransactionLogKey/Value.json, Kafka 4.x.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sized
 from typing import NamedTuple
 
 from kcore.coordinator.record_reader import RecordReader
-from kcore.coordinator.record_writer import string
+from kcore.coordinator.record_writer import compact_string, string, tagged_fields, unsigned_varint
 from kcore.errors import CorruptMessage
 
 
@@ -42,15 +43,26 @@ def transaction_log_key(transactional_id: str) -> bytes:
 
 
 def transaction_log_value(value: TransactionLogValue) -> bytes:
-    """In version 0, which has none of the last three fields."""
-    parts = [
-        struct.pack(">hqhib", 0, value.producer_id, value.producer_epoch, value.transaction_timeout_ms, value.status),
-        struct.pack(">i", -1 if value.partitions is None else len(value.partitions)),
-    ]
+    """In its version; version 0 has none of the last three fields."""
+    is_flexible = value.version >= 1
+    head = (value.version, value.producer_id, value.producer_epoch, value.transaction_timeout_ms, value.status)
+    parts = [struct.pack(">hqhib", *head), _array_length(value.partitions, is_flexible)]
     for topic, numbers in value.partitions or ():
-        parts += (string(topic), struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
+        parts.append(compact_string(topic) if is_flexible else string(topic))
+        parts += (_array_length(numbers, is_flexible), struct.pack(f">{len(numbers)}i", *numbers))
+        if is_flexible:
+            parts.append(tagged_fields({}))
     parts.append(struct.pack(">qq", value.last_update_timestamp, value.start_timestamp))
+    if is_flexible:
+        fields = zip((0, 1, 2), (">q", ">q", ">h"), value[-3:], strict=True)
+        parts.append(tagged_fields({tag: struct.pack(form, n) for tag, form, n in fields if n is not None}))
     return b"".join(parts)
+
+
+def _array_length(items: Sized | None, is_flexible: bool) -> bytes:
+    if is_flexible:
+        return unsigned_varint(0 if items is None else len(items) + 1)
+    return struct.pack(">i", -1 if items is None else len(items))
 
 
 def read_key(data: bytes) -> str | None:

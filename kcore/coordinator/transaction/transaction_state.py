@@ -2,8 +2,9 @@
 
 Rules over values: nothing here reads a clock, takes a lock or writes.  A rule gets the present state and raises an
 ApiError, or returns the state to be written next; where it returns the present one there is nothing to write.
-Transaction versions 0 and 1: the end of a transaction does not raise the epoch.
-Source: TransactionMetadata, TransactionCoordinator, Kafka 3.9 (KIP-98, 360, 588).
+A client of transaction version 2 gets another epoch with each end of a transaction (KIP-890); with the versions 0 and 1
+the epoch stays, and what arrives late is taken for a part of the next transaction.
+Source: TransactionMetadata, TransactionCoordinator, Kafka 3.9 and 4.x (KIP-98, 360, 588, 890).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from kcore.errors import (
 
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 MAX_EPOCH = 2**15 - 1
+
+#: The highest level of the feature transaction.version.  A client that uses it says so by the versions of its requests.
+TRANSACTION_VERSION = 2
 
 
 class TransactionState(enum.IntEnum):
@@ -47,12 +51,13 @@ class TransactionState(enum.IntEnum):
 _PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
 _AT_REST = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 
-#: State -> the states it may be entered from.  Source: TransactionMetadata.validPreviousStates, Kafka 3.9.
+#: State -> the states it may be entered from.  Source: TransactionMetadata.validPreviousStates, Kafka 4.x.
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _AT_REST,
     TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-    TransactionState.PREPARE_ABORT: frozenset({TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE}),
+    # From a state at rest: an abort without partitions, which only raises the epoch (transaction version 2).
+    TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
     TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
     TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
     TransactionState.DEAD: _AT_REST,
@@ -72,6 +77,9 @@ class TransactionMetadata:
     producer_epoch: -1 before the first one is given out.  previous_producer_id, last_producer_epoch: those that a
     repeated InitProducerId may still name, -1 where it may not.
     has_failed_epoch_fence: producer_epoch was raised for a fence that could not be written; nobody has been told of it.
+    next_producer_id: what the producer goes on with, in epoch 0, after a transaction that has used up the last epoch
+    and has not ended yet; -1 otherwise.
+    client_transaction_version: of the producer, as far as its last request about the transaction told; 0 for 1 too.
     """
 
     transactional_id: str
@@ -85,6 +93,20 @@ class TransactionMetadata:
     previous_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     has_failed_epoch_fence: bool = False
+    next_producer_id: int = NO_PRODUCER_ID
+    client_transaction_version: int = 0
+
+    @property
+    def raises_epoch(self) -> bool:
+        """Whether the epoch rises with the end of the transaction."""
+        return self.client_transaction_version >= TRANSACTION_VERSION
+
+    @property
+    def next_producer(self) -> Producer:
+        """What the producer goes on with once the transaction has ended; it is told as soon as the end is decided."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return Producer(self.next_producer_id, 0)
+        return Producer(self.producer_id, self.producer_epoch)
 
     @property
     def is_prepared(self) -> bool:
@@ -129,7 +151,7 @@ def init_producer_id(
     In PREPARE_EPOCH_FENCE if the last producer's transaction is to be aborted first, by abort_fenced().
     Raises ConcurrentTransactions, ProducerFenced, and what new_producer_id() raises.
     """
-    if is_pending:
+    if is_pending or _is_awaited(current, expected):
         raise ConcurrentTransactions(current.transactional_id)
     if expected is not None and not _may_go_on(current, expected):
         raise ProducerFenced(f"{current.transactional_id}: {expected} is not {_producer_of(current)}")
@@ -171,6 +193,11 @@ def _may_go_on(current: TransactionMetadata, expected: Producer) -> bool:
     )
 
 
+def _is_awaited(current: TransactionMetadata, producer: Producer | None) -> bool:
+    """Whether the producer has its next id already, which counts once the transaction before has ended."""
+    return current.next_producer_id != NO_PRODUCER_ID and producer == current.next_producer
+
+
 def _producer_of(current: TransactionMetadata) -> Producer:
     return Producer(current.producer_id, current.producer_epoch)
 
@@ -187,7 +214,12 @@ def fence(current: TransactionMetadata) -> TransactionMetadata:
 
 
 def abort_fenced(fenced: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    return fenced.entering(TransactionState.PREPARE_ABORT, now_ms)
+    """With version 2 the abort raises the epoch once more, as any end does: so the fenced producer, whose epoch is two
+    below then, cannot be taken for one that repeats its EndTxn."""
+    aborting = fenced.entering(TransactionState.PREPARE_ABORT, now_ms)
+    if aborting.raises_epoch:
+        return replace(aborting, producer_epoch=min(aborting.producer_epoch + 1, MAX_EPOCH))
+    return aborting
 
 
 def fence_in_force(fenced: TransactionMetadata) -> TransactionMetadata:
@@ -208,13 +240,18 @@ def _check_producer(current: TransactionMetadata, is_pending: bool, producer: Pr
 
 
 def add_partitions(
-    current: TransactionMetadata, is_pending: bool, producer: Producer, partitions: Set[TopicPartition], now_ms: int
+    current: TransactionMetadata,
+    is_pending: bool,
+    producer: Producer,
+    partitions: Set[TopicPartition],
+    now_ms: int,
+    client_transaction_version: int = 0,
 ) -> TransactionMetadata:
     """The producer is about to write to them.
 
     Raises ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced.
     """
-    _check_producer(current, is_pending, producer)
+    _check_producer(current, is_pending or _is_awaited(current, producer), producer)
     if current.is_prepared:
         raise ConcurrentTransactions(current.transactional_id)
     if current.state is TransactionState.ONGOING:
@@ -227,6 +264,7 @@ def add_partitions(
         current.entering(TransactionState.ONGOING, now_ms),
         partitions=current.partitions | partitions,
         start_timestamp=start_timestamp,
+        client_transaction_version=client_transaction_version,
     )
 
 
@@ -251,13 +289,70 @@ _COMPLETE = {True: TransactionState.COMPLETE_COMMIT, False: TransactionState.COM
 def end(
     current: TransactionMetadata, is_pending: bool, producer: Producer, is_commit: bool, now_ms: int
 ) -> TransactionMetadata:
-    """The producer commits or aborts.
+    """The producer, of transaction version 0 or 1, commits or aborts.
 
     Raises ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState.
     """
     _check_producer(current, is_pending, producer)
     if current.state is TransactionState.ONGOING:
-        return current.entering(_PREPARING[is_commit], now_ms)
+        return replace(current.entering(_PREPARING[is_commit], now_ms), client_transaction_version=0)
+    return _repeated_end(current, is_commit)
+
+
+def end_raising_epoch(
+    current: TransactionMetadata,
+    is_pending: bool,
+    producer: Producer,
+    is_commit: bool,
+    new_producer_id: Callable[[], int],
+    now_ms: int,
+) -> TransactionMetadata:
+    """The producer, of transaction version 2, commits or aborts, and goes on as next_producer of what comes back.
+
+    An abort where no transaction is open raises the epoch too: the producer may have batches on their way.
+    Raises ConcurrentTransactions, InvalidProducerIdMapping, ProducerFenced, InvalidTxnState, and what
+    new_producer_id() raises.
+    """
+    if is_pending:
+        raise ConcurrentTransactions(current.transactional_id)
+    if _is_of_last_end(current, producer):
+        return _repeated_end(current, is_commit)
+    _check_producer(current, is_pending, producer)
+    if current.is_prepared or producer.epoch in (NO_PRODUCER_EPOCH, MAX_EPOCH):
+        # The epoch in force is that of the next transaction, or one that no producer is ever given.
+        raise ProducerFenced(f"{current.transactional_id}: {producer} is not {current.next_producer}")
+    if current.state is TransactionState.ONGOING:
+        start_timestamp = current.start_timestamp
+    elif is_commit:
+        raise InvalidTxnState(f"{current.transactional_id}: commit in state {current.state.shown}")
+    else:
+        start_timestamp = now_ms
+    return replace(
+        current.entering(_PREPARING[is_commit], now_ms),
+        producer_epoch=producer.epoch + 1,
+        last_producer_epoch=producer.epoch,
+        next_producer_id=new_producer_id() if is_epoch_exhausted(producer.epoch) else NO_PRODUCER_ID,
+        client_transaction_version=TRANSACTION_VERSION,
+        start_timestamp=start_timestamp,
+    )
+
+
+def _is_of_last_end(current: TransactionMetadata, producer: Producer) -> bool:
+    """Whether it has the id and the epoch from before the last end, whose answer it may not have got."""
+    if not current.raises_epoch or not (current.is_prepared or current.state in _COMPLETE.values()):
+        return False
+    if current.producer_epoch == 0:
+        return producer == (current.previous_producer_id, MAX_EPOCH - 1)
+    if current.producer_epoch == MAX_EPOCH and current.next_producer_id == NO_PRODUCER_ID:
+        return False  # a fence has used up the last epoch: see abort_fenced()
+    return producer == (current.producer_id, current.producer_epoch - 1)
+
+
+def _repeated_end(current: TransactionMetadata, is_commit: bool) -> TransactionMetadata:
+    """The present state, where the transaction has ended in this way.
+
+    Raises ConcurrentTransactions, InvalidTxnState.
+    """
     if current.state is _COMPLETE[is_commit]:
         return current
     if current.state is _PREPARING[is_commit]:
@@ -268,7 +363,17 @@ def end(
 
 def complete(prepared: TransactionMetadata, now_ms: int) -> TransactionMetadata:
     """All markers are written."""
-    return replace(prepared.entering(_COMPLETE[prepared.is_commit], now_ms), partitions=frozenset())
+    completed = replace(prepared.entering(_COMPLETE[prepared.is_commit], now_ms), partitions=frozenset())
+    if prepared.next_producer_id == NO_PRODUCER_ID:
+        return completed
+    return replace(
+        completed,
+        producer_id=prepared.next_producer_id,
+        producer_epoch=0,
+        previous_producer_id=prepared.producer_id,
+        last_producer_epoch=prepared.producer_epoch - 1,
+        next_producer_id=NO_PRODUCER_ID,
+    )
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

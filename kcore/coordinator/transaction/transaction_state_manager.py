@@ -87,9 +87,15 @@ class TransactionStateManager:
     """
 
     def __init__(
-        self, config: TransactionConfig, replica_manager: ReplicaManager, disk_scheduler: Scheduler, time: Time
+        self,
+        config: TransactionConfig,
+        replica_manager: ReplicaManager,
+        disk_scheduler: Scheduler,
+        time: Time,
+        transaction_version: Callable[[], int],
     ) -> None:
         self._config = config
+        self._transaction_version = transaction_version
         self._time = time
         #: Of __transaction_state: which this broker coordinates.
         self.partitions = CoordinatorPartitions(
@@ -154,8 +160,8 @@ class TransactionStateManager:
         on_stored(error) runs without a lock, now or later on another thread.  With an error the state is as it was.
         """
         builder = RecordBatchBuilder()
-        key, value = transaction_log_key(after.transactional_id), transaction_log_value(value_of(after))
-        builder.append(value, key, timestamp=self.now_ms())
+        value = transaction_log_value(value_of(after, self._transaction_version()))
+        builder.append(value, transaction_log_key(after.transactional_id), timestamp=self.now_ms())
 
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error

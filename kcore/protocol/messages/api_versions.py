@@ -39,7 +39,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16("3+")
 
 
-_GROUP_VERSION = "group.version"
+_GROUP_VERSION, _TRANSACTION_VERSION = "group.version", "transaction.version"
 
 
 class ApiVersionsResponse(Message):
@@ -58,23 +58,35 @@ class ApiVersionsResponse(Message):
 
 
 def api_versions_response(
-    ranges: Mapping[ApiKey, tuple[int, int]], error_code: int = 0, throttle_time_ms: int = 0, version: int = 4
+    ranges: Mapping[ApiKey, tuple[int, int]],
+    error_code: int = 0,
+    throttle_time_ms: int = 0,
+    version: int = 4,
+    transaction_version: tuple[int, int, int] = (0, 0, 0),
 ) -> ApiVersionsResponse:
     """What this broker speaks: the lowest and the highest version of each API, in this order.
 
     With the API versions of Kafka 4.0 it has the feature group.version, the groups of KIP-848, as a broker of 4.0 has.
+    transaction_version: of that feature the level that this broker knows and the one in use, 0 for none; the epoch.
     version: of the request.  Clients of those before 4 end at a feature that may be off, so they are not told that it
     may be (KIP-1022).
     """
     keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items()]
     response = ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
-    if ranges.get(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 0))[1] >= 1:
-        response.finalized_features_epoch = 0
-        response.finalized_features = [
-            FinalizedFeatureKey(name=_GROUP_VERSION, min_version_level=1, max_version_level=1)
+    group_version = int(ranges.get(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 0))[1] >= 1)
+    supported, finalized, epoch = transaction_version
+    levels = ((_GROUP_VERSION, group_version, group_version), (_TRANSACTION_VERSION, supported, finalized))
+    if group_version or supported:
+        response.finalized_features_epoch = epoch
+    response.finalized_features = [
+        FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+        for name, _, level in levels
+        if level
+    ]
+    if version >= 4:
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=0, max_version=high) for name, high, _ in levels if high
         ]
-        if version >= 4:
-            response.supported_features = [SupportedFeatureKey(name=_GROUP_VERSION, min_version=0, max_version=1)]
     return response
 
 

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least, between
 from kcore.common.text import nearest
 from kcore.coordinator.group.consumer_assignors import ASSIGNORS
 from kcore.coordinator.group.group_config import GroupConfig
@@ -81,6 +81,14 @@ _BROKER_KEYS = [
         None,
         lambda text: None if text is None or text in RELEASES else f"expected one of {', '.join(RELEASES)}",
         "Announce and serve the versions of requests that this release of Kafka has, as 2.8: to test clients.",
+    ),
+    # Kafka stores the level with kafka-features.sh.
+    ConfigKey(
+        "kcore.transaction.version",
+        _INT,
+        2,
+        between(0, 2),
+        "The level of the feature transaction.version that this broker offers; the lowest of all brokers counts.",
     ),
     # -- topics
     ConfigKey("auto.create.topics.enable", _BOOLEAN, True, None, "Create a topic when a client first asks for it."),
@@ -267,6 +275,20 @@ _BROKER_KEYS = [
         True,
         None,
         "Whether a leader asks the coordinator before a transaction begins in a partition.",
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.ms",
+        _INT,
+        20,
+        at_least(1),
+        "While a transaction is ending, how often a leader asks to add a partition to the next one.",
+    ),
+    ConfigKey(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        _INT,
+        100,
+        at_least(0),
+        "How long it does so before it leaves it to the producer.",
     ),
     ConfigKey("transaction.state.log.num.partitions", _INT, 50, at_least(1), "Partitions of __transaction_state."),
     # Kafka's defaults are 3 and 2, its server.properties says 1.  In a cluster: _checked().

@@ -1,6 +1,7 @@
 """AddPartitionsToTxn (24): partitions that a transaction is about to write to.
 
-Up to version 3 from the producer; from version 4 on from the leaders of partitions, which may only ask (KIP-890).
+Up to version 3 from the producer; from version 4 on from the leaders of partitions, which may only ask, or
+add what a producer of transaction version 2 writes to (KIP-890).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from functools import partial
 
 from kcore.common.topic_names import is_internal
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.coordinator.transaction.transaction_state import TRANSACTION_VERSION, Producer
 from kcore.errors import (
     NONE,
     ClusterAuthorizationFailed,
@@ -95,8 +96,13 @@ class Handler:
         producer = Producer(transaction.producer_id, transaction.producer_epoch)
         coordinator, transactional_id = self._transaction_coordinator, transaction.transactional_id
         if not transaction.verify_only:
+            # Only for producers of transaction version 2: those before add their partitions themselves.
             coordinator.add_partitions(
-                transactional_id, producer, partitions, lambda code: decided(dict.fromkeys(partitions, code))
+                transactional_id,
+                producer,
+                partitions,
+                lambda code: decided(dict.fromkeys(partitions, code)),
+                TRANSACTION_VERSION,
             )
             return
         errors = coordinator.verify_partitions(transactional_id, producer, partitions)

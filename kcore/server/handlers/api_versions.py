@@ -6,6 +6,7 @@ import re
 
 from kcore.errors import InvalidRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions_response
+from kcore.server.config.features import Features
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
@@ -18,8 +19,10 @@ class Handler:
     runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
-        self._response = api_versions_response(services.served_apis)
-        self._response_before_4 = api_versions_response(services.served_apis, version=3)
+        self._served = services.served_apis
+        self._features = services.features
+        #: By the version of the request, 3 or 4: the response, and the features that it has.
+        self._responses: dict[int, tuple[ApiVersionsResponse, Features]] = {}
 
     def handle(self, context: RequestContext, body: ApiVersionsRequest) -> None:
         if context.api_version >= 3 and not (
@@ -29,7 +32,15 @@ class Handler:
             return
         software = f"{body.client_software_name} {body.client_software_version}".strip()
         context.request.connection.context.client_software = software
-        context.respond(self._response if context.api_version >= 4 else self._response_before_4)
+        context.respond(self._response(4 if context.api_version >= 4 else 3))
+
+    def _response(self, version: int) -> ApiVersionsResponse:
+        features = self._features()
+        response, of_features = self._responses.get(version, (None, None))
+        if response is None or of_features != features:
+            response = api_versions_response(self._served, version=version, transaction_version=features)
+            self._responses[version] = response, features
+        return response
 
     def error_response(self, body: ApiVersionsRequest, error_code: int, version: int) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=error_code)

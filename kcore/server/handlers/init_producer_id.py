@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.coordinator.transaction.transaction_coordinator import InitProducerIdResult
+from kcore.coordinator.transaction.transaction_coordinator import ProducerResult
 from kcore.coordinator.transaction.transaction_state import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer
 from kcore.errors import (
     ApiError,
@@ -52,7 +52,7 @@ class Handler:
         if body.producer_id != NO_PRODUCER_ID:
             expected = Producer(body.producer_id, body.producer_epoch)
 
-        def respond(result: InitProducerIdResult) -> None:
+        def respond(result: ProducerResult) -> None:
             if result.error_code:
                 error_code = code_for_version(result.error_code, context.api_version, fenced_since=4)
                 context.respond(self.error_response(body, error_code, context.api_version))

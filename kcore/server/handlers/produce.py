@@ -44,7 +44,7 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import NETWORK_THREAD, RunsOn
 from kcore.server.requests.services import Services
-from kcore.server.requests.transactions import may_write_transactions, produce_error
+from kcore.server.requests.transactions import PRODUCE_THAT_ADDS, may_write_transactions, produce_error
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -148,7 +148,7 @@ class Handler:
         def append(errors: Mapping[TopicPartition, ApiError]) -> None:
             for topic_partition, error in errors.items():
                 del entries[topic_partition]
-                answered = produce_error(error, abortable_known=context.api_version >= 11)
+                answered = produce_error(error, context.api_version)
                 refused[topic_partition] = ProducePartitionStatus(answered)
             if not entries:
                 respond({})
@@ -173,7 +173,8 @@ class Handler:
         (producer,) = producers
         # Without a producer id no batch is transactional: the log refuses it.
         asked = {tp: n for tp, n in sequences.items() if tp in entries and producer.producer_id >= 0}
-        self._transaction_verifier.verify(transactional_id, producer, asked, append)
+        adds = context.api_version >= PRODUCE_THAT_ADDS
+        self._transaction_verifier.verify(transactional_id, producer, asked, append, adds=adds)
 
     def _transactional_id(self, context: RequestContext, body: ProduceRequest, producers: set[Producer]) -> str:
         """Of a request with transactional batches of these producers.  Raises TransactionalIdAuthorizationFailed,

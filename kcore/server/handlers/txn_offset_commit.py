@@ -28,7 +28,11 @@ from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.requests.coordinator_writes import group_writes_run_on
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.services import Services
-from kcore.server.requests.transactions import may_write_transactions, verification_error
+from kcore.server.requests.transactions import (
+    TXN_OFFSET_COMMIT_THAT_ADDS,
+    may_write_transactions,
+    verification_error,
+)
 
 
 class Handler:
@@ -92,7 +96,8 @@ class Handler:
         except ApiError as error:
             respond(dict.fromkeys(offsets, error.code))
             return
-        self._transaction_verifier.verify(body.transactional_id, producer, {groups_partition: NO_SEQUENCE}, commit)
+        asked, adds = {groups_partition: NO_SEQUENCE}, context.api_version >= TXN_OFFSET_COMMIT_THAT_ADDS
+        self._transaction_verifier.verify(body.transactional_id, producer, asked, commit, adds=adds)
 
     def error_response(self, body: TxnOffsetCommitRequest, error_code: int, version: int) -> TxnOffsetCommitResponse:
         partitions = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]

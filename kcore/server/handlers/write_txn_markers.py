@@ -50,7 +50,13 @@ class Handler:
 
         cache = self._cache.snapshot
         for number, item in enumerate(body.markers):
-            marker = Marker(item.producer_id, item.producer_epoch, item.transaction_result, item.coordinator_epoch)
+            marker = Marker(
+                item.producer_id,
+                item.producer_epoch,
+                item.transaction_result,
+                item.coordinator_epoch,
+                item.transaction_version,
+            )
             partitions = [TopicPartition(topic.name, p) for topic in item.topics for p in topic.partition_indexes]
             known = [tp for tp in partitions if cache.contains(tp)]
             codes[number] = dict.fromkeys(partitions, UnknownTopicOrPartition.code)

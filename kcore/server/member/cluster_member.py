@@ -22,7 +22,9 @@ from kcore.metadata.store import MetadataStore, SessionExpired, StoreError
 from kcore.network.listener import SecurityProtocol
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.config.features import TRANSACTION_VERSION
 from kcore.server.config.stored_topic_configs import StoredTopicConfigs
+from kcore.server.member.cluster_features import ClusterFeatures
 from kcore.server.member.controller_orders import ControllerOrders
 from kcore.server.member.late_deletions import LateDeletions
 from kcore.server.member.leader_hand_over import LeaderHandOver
@@ -66,6 +68,7 @@ class ClusterMember:
     """Thread-safe.  Lifetime: start() and stop(), once each.
 
     Work after a change in the store runs on `scheduler`'s thread.  time: real time, in which sessions end.
+    transaction_version: the level of that feature that this broker knows.
     make_controller: given register_again(), this broker's controller, which takes no part in elections before start().
     """
 
@@ -84,8 +87,10 @@ class ClusterMember:
         leadership: LeadershipCertainty,
         make_controller: Callable[[Callable[[], bool]], Controller],
         controller_wait_ms: float = CONTROLLER_WAIT_MS,
+        transaction_version: int = 0,
     ) -> None:
         self.broker_id = broker_id
+        self.features = ClusterFeatures(transaction_version, store, scheduler)
         #: Whether others are to lead what this broker leads before it stops; not where all stop.
         self.hands_over = True
         self.leadership = leadership
@@ -123,7 +128,11 @@ class ClusterMember:
 
     def start(self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol]) -> None:
         """Register with these listeners, take part in the controller's election.  Raises as Registration.start()."""
-        self.registration.start(info, protocols)
+        supported = self.features.current.supported
+        # Up to 3.2 a Java controller cannot read a registration with a level 0.
+        features = {TRANSACTION_VERSION: (1, supported)} if supported else {}
+        self.registration.start(info, protocols, features)
+        self.features.read()
         self.controller.startup()
 
     @property
@@ -160,6 +169,7 @@ class ClusterMember:
     def _close_parts(self) -> None:
         self._is_stopping = True
         self.orders.close()
+        self.features.close()
         self._log_dir_notifications.close()
         self._leader_hand_over.close()
 
@@ -176,6 +186,7 @@ class ClusterMember:
         try:
             self._topic_identity.forget_deleted_topics()
             self._leader_hand_over.session_began()
+            self.features.read()
         except SessionExpired:
             return  # the next session reads it
         except StoreError as error:

@@ -54,6 +54,7 @@ def _request(marker: Marker, partitions: Collection[TopicPartition]) -> WriteTxn
                 producer_epoch=marker.producer_epoch,
                 transaction_result=marker.is_commit,
                 coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
                 topics=[
                     WritableTxnMarkerTopic(name=topic, partition_indexes=numbers) for topic, numbers in by_topic.items()
                 ],

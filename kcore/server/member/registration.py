@@ -64,8 +64,10 @@ class Registration:
         self._body = b""
         self._is_cancelled = False
 
-    def start(self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol]) -> None:
-        """Register with these listeners.
+    def start(
+        self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol], features: Mapping[str, tuple[int, int]]
+    ) -> None:
+        """Register with these listeners and features.
 
         If the id is registered already, wait until that session has ended: it may be this broker's from before a crash.
         Raises NodeExists if it does not end, StartCancelled after cancel_start(), and what the store raises.
@@ -75,6 +77,7 @@ class Registration:
             info.rack,
             self._time.milliseconds(),
             {name: protocols[name].name for name in info.endpoints},
+            features,
         ).encode()
         self._store.ensure_path(znodes.BROKER_IDS)
         self._store.add_session_listener(self._session_changed)

@@ -1,4 +1,4 @@
-"""VerificationChannels: whether partitions are in a transaction, asked of coordinators on other brokers."""
+"""VerificationChannels: what coordinators on other brokers are asked about the partitions of transactions."""
 
 from __future__ import annotations
 
@@ -47,14 +47,22 @@ class VerificationChannels:
         producer: Producer,
         partitions: Set[TopicPartition],
         on_answered: OnVerified,
+        *,
+        adds: bool,
     ) -> None:
         def answered(answer: Message | OSError | KafkaError) -> None:
-            on_answered(_results(answer, transactional_id, partitions))
+            if adds and isinstance(answer, UnsupportedVersion):
+                refusal = InvalidTxnState(f"the coordinator of {transactional_id} adds no partitions for other brokers")
+                on_answered(dict.fromkeys(partitions, refusal))
+            else:
+                on_answered(_results(answer, transactional_id, partitions))
 
-        self._channels.send(broker_id, _request(transactional_id, producer, partitions), answered)
+        self._channels.send(broker_id, _request(transactional_id, producer, partitions, adds=adds), answered)
 
 
-def _request(transactional_id: str, producer: Producer, partitions: Set[TopicPartition]) -> AddPartitionsToTxnRequest:
+def _request(
+    transactional_id: str, producer: Producer, partitions: Set[TopicPartition], *, adds: bool
+) -> AddPartitionsToTxnRequest:
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)
@@ -62,7 +70,7 @@ def _request(transactional_id: str, producer: Producer, partitions: Set[TopicPar
         transactional_id=transactional_id,
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,
-        verify_only=True,
+        verify_only=not adds,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic.items()],
     )
     return AddPartitionsToTxnRequest(transactions=[transaction])

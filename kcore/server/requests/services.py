@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kcore.common.time import Time
     from kcore.coordinator.coordinators import Coordinators
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcore.metadata.producer_ids import ProducerIdManager
     from kcore.protocol.api_keys import ApiKey
     from kcore.replica.replica_manager import ReplicaManager
+    from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
     from kcore.server.member.cluster_member import ClusterMember
@@ -57,6 +58,7 @@ class Services:
     auth: AuthHelper
     #: The lowest and the highest version of each API.
     served_apis: Mapping[ApiKey, tuple[int, int]]
+    features: Callable[[], Features]
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None
 

@@ -49,14 +49,20 @@ _PASSING = (
 )
 
 
-def produce_error(error: ApiError, abortable_known: bool) -> ApiError:
-    """What a producer is answered whose partition was not verified (TXN-29 to 31).  abortable_known: whether the
-    version of its request has TRANSACTION_ABORTABLE."""
+#: The first versions of Produce and TxnOffsetCommit whose clients, at transaction version 2, add no partitions.
+PRODUCE_THAT_ADDS = 12
+TXN_OFFSET_COMMIT_THAT_ADDS = 5
+
+
+def produce_error(error: ApiError, version: int) -> ApiError:
+    """What a producer is answered whose partition was not verified or added (TXN-29 to 32).  version: of Produce."""
+    if isinstance(error, ConcurrentTransactions) and version >= PRODUCE_THAT_ADDS:
+        return error
     if isinstance(error, _PASSING):
         # It makes old clients send again, and no client ask for metadata.
         name = type(error).__name__
         return NotEnoughReplicas(f"whether the partition is in the transaction is not known now: {name}: {error}")
-    return verification_error(error, abortable_known)
+    return verification_error(error, abortable_known=version >= 11)
 
 
 def verification_error(error: ApiError, abortable_known: bool) -> ApiError:

@@ -3,7 +3,7 @@
 import pytest
 
 from kcore.coordinator.transaction.marker_writer import Marker
-from kcore.errors import InvalidTxnState, OutOfOrderSequenceNumber
+from kcore.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenceNumber
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.testing import MockTime
@@ -28,8 +28,9 @@ def append(log, sequence=0, producer=P):
     return log.append_as_leader(transactional_batch(producer, b"v", base_sequence=sequence)).first_offset
 
 
-def end(log, producer=P, *, is_commit=True):
-    log.append_as_leader(Marker(*producer, is_commit, 0).batch(1), origin=AppendOrigin.COORDINATOR)
+def end(log, producer=P, *, is_commit=True, version=0):
+    marker = Marker(*producer, is_commit, 0, version)
+    log.append_as_leader(marker.batch(1), origin=marker.origin)
 
 
 def test_TXN_28_a_transaction_begins_only_after_the_coordinator_has_confirmed_it(log):
@@ -122,3 +123,85 @@ def test_a_question_without_an_answer_is_forgotten_with_its_producer(log, time):
     manager.remove_expired_producers(time.milliseconds() + manager.producer_id_expiration_ms)
     log.start_verification(*P, 4).is_confirmed = True
     assert append(log, 4) == 0
+
+
+# -- transaction version 2: each transaction has an epoch of its own
+
+NEXT = Producer(7, 1)
+
+
+def begin_2(log, producer=P, sequence=0):
+    log.start_verification(*producer, sequence, raises_epoch=True).is_confirmed = True
+    return append(log, sequence, producer)
+
+
+def test_TXN_38_after_a_marker_with_the_next_epoch_the_last_one_may_write_nothing(log):
+    begin_2(log)
+    end(log, NEXT, version=2)
+    log_end = log.log_end_offset
+    log.start_verification(*P, 1, raises_epoch=True).is_confirmed = True
+    with pytest.raises(InvalidProducerEpoch):
+        append(log, 1)
+    assert log.log_end_offset == log.last_stable_offset == log_end
+    assert log.producer_state_manager.producers[7].producer_epoch == 1
+    # Each epoch begins with sequence 0.
+    log.start_verification(*NEXT, 1, raises_epoch=True).is_confirmed = True
+    with pytest.raises(OutOfOrderSequenceNumber):
+        append(log, 1, NEXT)
+    assert begin_2(log, NEXT) == log_end
+
+
+def test_TXN_35_a_producer_of_version_2_that_the_log_does_not_know_begins_with_0(log):
+    log.start_verification(*P, 3, raises_epoch=True).is_confirmed = True
+    with pytest.raises(OutOfOrderSequenceNumber, match="begins with sequence 3, expected 0"):
+        append(log, 3)
+    assert log.log_end_offset == 0
+    assert begin_2(log) == 0
+    # One of an older version may be unknown because of retention.
+    log.start_verification(8, 0, 3).is_confirmed = True
+    assert append(log, 3, Producer(8, 0)) == 1
+
+
+def test_TXN_35_the_end_of_the_last_transaction_leaves_the_question_about_the_next_one_in_force(log):
+    begin_2(log)
+    early = log.start_verification(*NEXT, 0, raises_epoch=True)
+    end(log, NEXT, version=2)
+    early.is_confirmed = True
+    assert append(log, 0, NEXT) == 2
+    # But not its own end.
+    end(log, Producer(7, 2), version=2)
+    confirmed = log.start_verification(7, 2, 0, raises_epoch=True)
+    confirmed.is_confirmed = True
+    end(log, Producer(7, 3), version=2)
+    with pytest.raises((InvalidProducerEpoch, InvalidTxnState)):
+        append(log, 0, Producer(7, 2))
+    with pytest.raises(InvalidTxnState):
+        append(log, 0, Producer(7, 3))
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_66_a_marker_of_the_last_transaction_that_comes_twice_does_not_end_the_next_one(log, is_commit):
+    begin_2(log)
+    end(log, NEXT, version=2)
+    end(log, NEXT, version=2)  # nothing is open: it changes nothing
+    begin_2(log, NEXT)
+    log_end = log.log_end_offset
+    with pytest.raises(InvalidProducerEpoch, match="of the transaction before epoch 1, in which one is open from 3"):
+        end(log, NEXT, is_commit=is_commit, version=2)
+    assert (log.log_end_offset, log.producer_state_manager.producers[7].current_txn_first_offset) == (log_end, 3)
+    end(log, Producer(7, 2), is_commit=is_commit, version=2)
+    assert log.producer_state_manager.producers[7].current_txn_first_offset is None
+
+
+def test_TXN_66_of_version_0_the_end_has_the_epoch_of_its_transaction(log):
+    log.start_verification(*P, 0).is_confirmed = True
+    append(log)
+    end(log)
+    assert log.producer_state_manager.producers[7].current_txn_first_offset is None
+
+
+def test_TXN_66_a_fence_in_the_last_epoch_may_end_what_was_written_in_it(log):
+    last = Producer(7, 32767)
+    begin_2(log, last)
+    end(log, last, is_commit=False, version=2)
+    assert log.producer_state_manager.producers[7].current_txn_first_offset is None

@@ -12,9 +12,10 @@ from tests.unit.server.transactions import SETTINGS, TransactionalClient
 _NUMBERS = count()
 
 
-@pytest.fixture(scope="module", params=["broker", "cluster"])
+@pytest.fixture(scope="module", params=["broker", "broker at transaction version 0", "cluster"])
 def kafka(request):
-    with kcore.Broker(**SETTINGS) if request.param == "broker" else kcore.Cluster(3, **SETTINGS) as kafka:
+    settings = {**SETTINGS, "kcore.transaction.version": 0 if request.param.endswith("0") else 2}
+    with kcore.Cluster(3, **settings) if request.param == "cluster" else kcore.Broker(**settings) as kafka:
         yield kafka
 
 
@@ -74,10 +75,9 @@ def test_the_next_transaction_of_an_id_aborts_the_open_one_and_fences_its_produc
     left.produce(topic, "left", partition=0)
     with kafka.transaction("shop") as transaction:
         transaction.produce(topic, "new", partition=0)
-        with pytest.raises(errors.ProducerFenced):
-            left.produce(topic, "late", partition=1)
-        with pytest.raises(errors.InvalidProducerEpoch):
-            left.produce(topic, "late", partition=0)
+        for partition in (0, 1):
+            with pytest.raises((errors.InvalidProducerEpoch, errors.ProducerFenced)):
+                left.produce(topic, "late", partition=partition)
     with pytest.raises(errors.ProducerFenced):
         left.commit()
     assert committed(kafka, topic) == [b"new"]

@@ -20,6 +20,7 @@ from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
+GROUPS_SUPPORTED, GROUPS = ("group.version", 0, 1), ("group.version", 1, 1)
 JOIN = {"member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": [], "subscribed_topic_names": ["t"]}
 
 
@@ -40,16 +41,17 @@ def client(broker):
 @pytest.mark.parametrize(
     ("release", "version", "supported", "finalized"),
     [
-        (None, 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
-        (None, 3, [], [("group.version", 1, 1)]),
-        ("4.0", 4, [("group.version", 0, 1)], [("group.version", 1, 1)]),
+        (None, 4, [GROUPS_SUPPORTED, ("transaction.version", 0, 2)], [GROUPS, ("transaction.version", 2, 2)]),
+        (None, 3, [], [GROUPS, ("transaction.version", 2, 2)]),
+        ("4.0", 4, [GROUPS_SUPPORTED, ("transaction.version", 0, 2)], [GROUPS, ("transaction.version", 2, 2)]),
         ("3.9", 4, [], []),
+        ("2.8", 4, [], []),
     ],
 )
-def test_CG_01_brokers_like_those_of_4_0_announce_the_feature(release, version, supported, finalized):
+def test_CG_01_TXN_23_brokers_like_those_of_4_0_announce_the_features(release, version, supported, finalized):
     with kcore.Broker(act_like=release) as broker, Client(broker) as client:
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-        answer = client.ask(request, version)
+        answer = client.ask(request, version if release != "2.8" else 3)
     assert [(f.name, f.min_version, f.max_version) for f in answer.supported_features] == supported
     assert [(f.name, f.min_version_level, f.max_version_level) for f in answer.finalized_features] == finalized
     assert (answer.finalized_features_epoch >= 0) == bool(finalized)

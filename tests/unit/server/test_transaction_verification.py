@@ -178,7 +178,7 @@ def test_TXN_30_a_fenced_producer_gets_INVALID_PRODUCER_EPOCH(place, txn):
         errors.ConcurrentTransactions,
     ],
 )
-@pytest.mark.parametrize("version", [7, 11, 12])
+@pytest.mark.parametrize("version", [7, 11])
 def test_TXN_31_TXN_32_what_passes_is_answered_so_that_old_clients_send_again(place, txn, monkeypatch, error, version):
     coordinator = place.coordinator.running.services.transaction_coordinator
     txn.asks.add([T0])

@@ -7,8 +7,10 @@ from kcore.protocol.messages import end_txn as et
 from kcore.protocol.messages import init_producer_id as ip
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import txn_offset_commit as toc
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
 NO_PRODUCER = Producer(-1, -1)
@@ -93,6 +95,15 @@ class TransactionalClient:
         )
         return self.client.ask(request, version).responses[0].partition_responses[0].error_code
 
+    def end_2(self, is_commit, producer=None):
+        """At transaction version 2: the whole answer, and the producer goes on as it says."""
+        request = et.EndTxnRequest(transactional_id=self.transactional_id, committed=is_commit)
+        request.producer_id, request.producer_epoch = producer or self.producer
+        answer = self.client.ask(request, 5)
+        if not answer.error_code:
+            self.producer = Producer(answer.producer_id, answer.producer_epoch)
+        return answer
+
     def end(self, is_commit, producer=None):
         producer = producer or self.producer
         request = et.EndTxnRequest(transactional_id=self.transactional_id, committed=is_commit)
@@ -109,3 +120,16 @@ def committed(broker, topic, number=0):
     """The values that a consumer with read_committed gets once no transaction is ending."""
     await_markers(broker)
     return [record.value for record in broker.log(topic, number).records(isolation="read_committed")]
+
+
+def announced(broker):
+    """Of transaction.version: (highest supported level, level in use, epoch of the features)."""
+    with Client(broker) as client:
+        answer = client.ask(ApiVersionsRequest(client_software_name="test", client_software_version="1"), 4)
+    supported = {f.name: f.max_version for f in answer.supported_features}
+    finalized = {f.name: f.max_version_level for f in answer.finalized_features}
+    return (
+        supported.get("transaction.version", 0),
+        finalized.get("transaction.version", 0),
+        answer.finalized_features_epoch,
+    )

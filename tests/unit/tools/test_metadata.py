@@ -30,7 +30,7 @@ def test_the_brokers_have_their_rack_and_role(cluster, capsys):
     first, features, *brokers = out.splitlines()
     controller = cluster.controller()
     assert first == f"cluster {cluster.brokers[0].cluster_id}, controller {controller}"
-    assert features == "  features: group.version 1"
+    assert features == "  features: group.version 1, transaction.version 2"
     for number, line in enumerate(brokers):
         assert line.startswith(f"  broker {number} at {cluster.brokers[number].bootstrap_servers}")
         assert (", rack west" in line, ", controller" in line) == (number == 0, number == controller)

@@ -14,7 +14,9 @@ from tests.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(2, transaction_partition_verification_enable=False, **SETTINGS) as cluster:
+    with kcore.Cluster(
+        2, transaction_partition_verification_enable=False, kcore_transaction_version=0, **SETTINGS
+    ) as cluster:
         for topic in ("orders", "other"):
             cluster.create_topic(topic, 2)
         yield cluster

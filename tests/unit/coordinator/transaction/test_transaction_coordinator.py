@@ -1,5 +1,6 @@
 """The transaction coordinator on MockTime over logs in memory, with brokers that answer as the test says."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,11 @@ from kcore.coordinator.transaction.transaction_completion import UNKNOWN_PARTITI
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.coordinator.transaction.transaction_log import read_key, read_value
-from kcore.coordinator.transaction.transaction_state import Producer, TransactionState
+from kcore.coordinator.transaction.transaction_state import MAX_EPOCH, Producer, TransactionState
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.purgatory.timer import Timer
 from kcore.record.control_record import parse_end_transaction_marker
+from kcore.record.memory_records import MemoryRecords
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from tests.unit.coordinator.group.harness import Answer, MemoryLog
 
@@ -32,6 +35,7 @@ class Logs:
 
     def __init__(self):
         self.logs, self.errors, self.held = {}, {}, None
+        self.marker_origins = []
 
     def log(self, topic_partition):
         return self.logs.setdefault(topic_partition, MemoryLog())
@@ -40,7 +44,11 @@ class Logs:
         return SimpleNamespace(local_log=lambda: self.log(topic_partition))
 
     def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
-        assert (required_acks, internal_topics_allowed, origin.value) == (-1, True, "coordinator")
+        assert (required_acks, internal_topics_allowed) == (-1, True)
+        if any(tp.topic == STATES for tp in entries):
+            assert origin is AppendOrigin.COORDINATOR
+        else:
+            self.marker_origins.append(origin)
         if self.held is not None and any(tp.topic == STATES for tp in entries):
             self.held.append(lambda: self._append(entries, callback))
         else:
@@ -118,11 +126,38 @@ class Harness:
         return self._ask(self.coordinator.add_partitions, "x", producer, frozenset(partitions))
 
     def end(self, producer, is_commit=True):
-        return self._ask(self.coordinator.end_transaction, "x", producer, is_commit)
-
-    def _ask(self, method, *args):
         answer = Answer()
-        method(*args, answer)
+        self.coordinator.end_transaction("x", producer, is_commit, answer)
+        return None if answer.waits else answer.error_code
+
+    def begin_2(self, *partitions):
+        """begin() of transaction version 2."""
+        result = self.init().result
+        producer = Producer(result.producer_id, result.producer_epoch)
+        assert self.add_2(producer, *partitions) == 0
+        return producer
+
+    def add_2(self, producer, *partitions):
+        return self._ask(self.coordinator.add_partitions, "x", producer, frozenset(partitions), version=2)
+
+    def end_2(self, producer, is_commit=True):
+        """(error code, producer id, epoch)"""
+        return tuple(self._ask(self.coordinator.end_transaction, "x", producer, is_commit, version=2))
+
+    def use_up_epochs(self):
+        """The next producer gets the last epoch."""
+        entry = self.coordinator.manager.find("x")
+        entry.metadata = replace(entry.metadata, producer_epoch=MAX_EPOCH - 2)
+
+    def marker_epochs(self, topic_partition):
+        return [MemoryRecords(data).batches[0].producer_epoch for _, data in self.logs.log(topic_partition).batches]
+
+    def values(self):
+        return [read_value(r.value) for r in self.logs.log(TopicPartition(STATES, 0)).records()]
+
+    def _ask(self, method, *args, version=0):
+        answer = Answer()
+        method(*args, answer, version)
         return answer.result
 
     def answer(self, number=-1, error=None):
@@ -166,7 +201,7 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     producer = harness.begin(HERE, THERE, OFFSETS_0)
     assert harness.end(producer, is_commit) == 0
     ((broker, marker, partitions, _),) = harness.sent
-    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, is_commit, 5), [THERE])
+    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, is_commit, 5, 0), [THERE])
     for topic_partition in (HERE, OFFSETS_0):
         assert [tuple(m) for m in harness.logs.markers(topic_partition)] == [(int(is_commit), 5)]
     assert harness.ended_offsets == [(100, [0], is_commit)]
@@ -183,7 +218,7 @@ def test_a_transaction_counts_as_ending_when_its_producer_is_answered():
     producer = harness.begin(HERE)
     seen = []
     harness.coordinator.end_transaction(
-        "x", producer, True, lambda code: seen.append((code, len(harness.coordinator.completions)))
+        "x", producer, True, lambda result: seen.append((result.error_code, len(harness.coordinator.completions)))
     )
     assert seen == [(0, 1)] and not harness.coordinator.completions
 
@@ -320,7 +355,7 @@ def test_TXN_67_TXN_68_the_next_coordinator_sends_all_markers_again():
     assert second.init().error_code == errors.CoordinatorLoadInProgress.code
     second.advance(0)
     ((broker, marker, partitions, _),) = second.sent
-    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, False, 6), [THERE])
+    assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, False, 6, 0), [THERE])
     assert [m.coordinator_epoch for m in second.logs.markers(HERE)] == [5, 6]
     second.answer()
     assert second.state is S.COMPLETE_ABORT
@@ -357,7 +392,7 @@ def test_TXN_68_what_was_appended_when_the_coordinator_resigned_is_not_answered_
     harness.coordinator.end_transaction("x", producer, True, answer)
     harness.coordinator.on_resignation(0, 6)
     harness.logs.release()
-    assert answer.result == errors.NotCoordinator.code
+    assert answer.result.error_code == errors.NotCoordinator.code
     assert harness.logs.markers(HERE) == []
 
 
@@ -369,6 +404,112 @@ def test_TXN_69_a_time_out_fences_and_aborts():
     harness.advance(10_000)
     assert harness.state is S.COMPLETE_ABORT and harness.coordinator.describe("x").producer_epoch == 1
     assert harness.end(producer) == errors.ProducerFenced.code
+
+
+# -- transaction version 2 ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_37_TXN_63_an_end_answers_the_next_epoch_and_the_markers_have_it(is_commit):
+    harness = Harness()
+    producer = harness.begin_2(HERE, THERE)
+    assert harness.end_2(producer, is_commit) == (0, 100, 1)
+    ((_, marker, _, _),) = harness.sent
+    assert tuple(marker) == (100, 1, is_commit, 5, 2)
+    assert harness.marker_epochs(HERE) == [1]
+    assert harness.logs.marker_origins == [AppendOrigin.COORDINATOR_RAISING_EPOCH]
+    # The client begins the next transaction at once, and repeats what it does not know the answer of.
+    following = Producer(100, 1)
+    assert harness.add_2(following, HERE) == errors.ConcurrentTransactions.code
+    assert harness.end_2(producer, is_commit) == (errors.ConcurrentTransactions.code, -1, -1)
+    harness.answer()
+    assert harness.end_2(producer, is_commit) == (0, 100, 1)
+    assert harness.add_2(producer, HERE) == errors.ProducerFenced.code
+    assert harness.add_2(following, HERE) == 0
+    assert harness.end_2(producer, is_commit) == (errors.ProducerFenced.code, -1, -1)
+    assert harness.state is S.ONGOING
+    ended = (S.PREPARE_COMMIT, S.COMPLETE_COMMIT) if is_commit else (S.PREPARE_ABORT, S.COMPLETE_ABORT)
+    assert [(S(v.status), v.version, v.producer_epoch, v.client_transaction_version) for v in harness.values()] == [
+        (S.EMPTY, 1, 0, None),
+        (S.ONGOING, 1, 0, 2),
+        (ended[0], 1, 1, 2),
+        (ended[1], 1, 1, 2),
+        (S.ONGOING, 1, 1, 2),
+    ]
+
+
+def test_TXN_57_an_abort_without_partitions_is_complete_at_once():
+    harness = Harness()
+    harness.init()
+    assert harness.end_2(Producer(100, 0), is_commit=False) == (0, 100, 1)
+    assert harness.end_2(Producer(100, 1), is_commit=False) == (0, 100, 2)
+    assert harness.state is S.COMPLETE_ABORT and not harness.logs.marker_origins
+    assert harness.end_2(Producer(100, 2), is_commit=True) == (errors.InvalidTxnState.code, -1, -1)
+
+
+def test_TXN_60_after_the_last_epoch_the_client_goes_on_with_another_id_also_at_another_coordinator():
+    first = Harness()
+    first.init()
+    first.use_up_epochs()
+    producer = first.begin_2(HERE, THERE)
+    assert producer == Producer(100, MAX_EPOCH - 1)
+    assert first.end_2(producer) == (0, 101, 0)
+    assert (first.values()[-1].producer_epoch, first.values()[-1].next_producer_id) == (MAX_EPOCH, 101)
+    second = Harness(first.logs, owned=False)
+    second.elect(6)
+    assert second.end_2(producer) == (errors.ConcurrentTransactions.code, -1, -1)
+    assert second.add_2(Producer(101, 0), HERE) == errors.ConcurrentTransactions.code
+    second.answer()
+    third = Harness(first.logs, owned=False)
+    third.elect(7)
+    for harness in (second, third):
+        assert harness.end_2(producer) == (0, 101, 0)
+        assert harness.end_2(producer, is_commit=False) == (errors.InvalidTxnState.code, -1, -1)
+    assert third.add_2(Producer(101, 0), HERE) == 0
+    assert set(third.marker_epochs(HERE)) == {MAX_EPOCH}
+
+
+def test_TXN_58_the_next_coordinator_knows_a_repeated_end():
+    first = Harness()
+    producer = first.begin_2(HERE)
+    assert first.end_2(producer) == (0, 100, 1)
+    second = Harness(first.logs, owned=False)
+    second.elect(6)
+    assert second.end_2(producer) == (0, 100, 1)
+    assert second.end_2(producer, is_commit=False) == (errors.InvalidTxnState.code, -1, -1)
+    assert len(second.values()) == len(first.values())
+
+
+def test_TXN_62_an_end_that_could_not_be_stored_raises_nothing():
+    harness = Harness()
+    producer = harness.begin_2(HERE)
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("no")
+    assert harness.end_2(producer) == (errors.CoordinatorNotAvailable.code, -1, -1)
+    harness.logs.errors.clear()
+    assert harness.marker_epochs(HERE) == []
+    assert harness.end_2(producer) == (0, 100, 1)
+
+
+def test_TXN_69_a_time_out_raises_the_epoch_twice():
+    harness = Harness()
+    producer = harness.begin_2(HERE)
+    harness.advance(70_000)
+    assert harness.state is S.COMPLETE_ABORT and harness.coordinator.describe("x").producer_epoch == 2
+    assert harness.marker_epochs(HERE) == [2]
+    for is_commit in (True, False):
+        assert harness.end_2(producer, is_commit) == (errors.ProducerFenced.code, -1, -1)
+    assert tuple(harness.init().result) == (0, 100, 3)
+
+
+def test_TXN_69_a_time_out_in_the_last_epoch_ends_too():
+    harness = Harness()
+    harness.init()
+    harness.use_up_epochs()
+    producer = harness.begin_2(HERE)
+    harness.advance(70_000)
+    assert harness.state is S.COMPLETE_ABORT and harness.marker_epochs(HERE) == [MAX_EPOCH]
+    assert harness.end_2(producer, is_commit=False) == (errors.ProducerFenced.code, -1, -1)
+    assert tuple(harness.init().result) == (0, 101, 0)
 
 
 def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():

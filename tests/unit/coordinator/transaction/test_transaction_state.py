@@ -72,6 +72,7 @@ def test_TXN_54_a_state_is_entered_only_from_those_that_may_precede_it():
         | {(before, S.ONGOING) for before in rest | {S.ONGOING}}
         | {(before, S.DEAD) for before in rest}
         | {(S.ONGOING, S.PREPARE_COMMIT), (S.ONGOING, S.PREPARE_ABORT), (S.PREPARE_EPOCH_FENCE, S.PREPARE_ABORT)}
+        | {(before, S.PREPARE_ABORT) for before in rest}
         | {(S.PREPARE_COMMIT, S.COMPLETE_COMMIT), (S.PREPARE_ABORT, S.COMPLETE_ABORT)}
         | {(S.ONGOING, S.PREPARE_EPOCH_FENCE)}
     )
@@ -251,6 +252,163 @@ def test_TXN_67_when_all_markers_are_written_no_partitions_are_left(is_commit):
     wanted = S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT
     assert completed == metadata(wanted, last_update_timestamp=NOW + 5)
     assert completed.is_commit is is_commit
+
+
+# -- EndTxn of transaction version 2 -----------------------------------------------------------------------------------
+
+BEFORE, LATER = Producer(7, 2), Producer(7, 4)
+LAST = MAX_EPOCH - 1
+Concurrent, Fenced = errors.ConcurrentTransactions, errors.ProducerFenced
+Invalid, OtherId = errors.InvalidTxnState, errors.InvalidProducerIdMapping
+
+
+def metadata_2(state=S.EMPTY, **changes):
+    """Of a producer of transaction version 2."""
+    return metadata(state, **{"client_transaction_version": 2, **changes})
+
+
+def end_2(current, is_commit, producer=PRODUCER, *, pending=False, new_producer_id=lambda: 99):
+    return outcome(rules.end_raising_epoch, current, pending, producer, is_commit, new_producer_id, NOW)
+
+
+@pytest.mark.parametrize("begun_in_version", [0, 2])
+@pytest.mark.parametrize(("is_commit", "wanted"), [(True, S.PREPARE_COMMIT), (False, S.PREPARE_ABORT)])
+def test_TXN_37_TXN_57_the_end_of_an_open_transaction_raises_the_epoch(is_commit, wanted, begun_in_version):
+    current = metadata(S.ONGOING, client_transaction_version=begun_in_version)
+    prepared = end_2(current, is_commit)
+    assert prepared == metadata_2(wanted, producer_epoch=4, last_producer_epoch=3, last_update_timestamp=NOW)
+    assert prepared.next_producer == LATER
+    completed = rules.complete(prepared, NOW)
+    assert (completed.next_producer, completed.last_producer_epoch) == (LATER, 3)
+    # The next transaction, and its end.
+    begun = rules.add_partitions(completed, False, LATER, {B}, NOW, 2)
+    assert (begun.partitions, begun.producer_epoch, begun.client_transaction_version) == ({B}, 4, 2)
+    assert end_2(begun, is_commit, LATER).producer_epoch == 5
+
+
+@pytest.mark.parametrize("state", AT_REST)
+def test_TXN_57_an_abort_without_a_transaction_raises_the_epoch_and_a_commit_is_invalid(state):
+    aborting = end_2(metadata_2(state), False)
+    assert aborting == metadata_2(
+        S.PREPARE_ABORT,
+        producer_epoch=4,
+        last_producer_epoch=3,
+        partitions=frozenset(),
+        start_timestamp=NOW,
+        last_update_timestamp=NOW,
+    )
+    assert rules.complete(aborting, NOW).state is S.COMPLETE_ABORT
+    assert end_2(metadata_2(state), True) is Invalid
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "abort"),
+    [
+        (S.EMPTY, Fenced, Fenced),
+        (S.ONGOING, Fenced, Fenced),
+        (S.PREPARE_COMMIT, Concurrent, Invalid),
+        (S.PREPARE_ABORT, Invalid, Concurrent),
+        (S.COMPLETE_COMMIT, "the same", Invalid),
+        (S.COMPLETE_ABORT, Invalid, "the same"),
+    ],
+)
+def test_TXN_58_a_repeated_end_is_known_by_the_epoch_before_in_every_state(state, commit, abort):
+    current = metadata_2(state, last_producer_epoch=2)
+    for is_commit, wanted in ((True, commit), (False, abort)):
+        # Also where the record, which has no last epoch, was loaded.
+        for at_hand in (current, replace(current, last_producer_epoch=-1)):
+            result = end_2(at_hand, is_commit, BEFORE)
+            assert result is (at_hand if wanted == "the same" else wanted)
+
+
+@pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+def test_TXN_58_the_epoch_before_an_end_that_raised_none_is_a_fenced_one(state):
+    """It is that of a producer before the last InitProducerId, and must not learn the present epoch."""
+    for is_commit in (True, False):
+        assert end_2(metadata(state), is_commit, BEFORE) is Fenced
+
+
+@pytest.mark.parametrize("state", STORED)
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_59_any_other_epoch_or_id_is_refused_in_every_state(state, is_commit):
+    current = metadata_2(state)
+    for epoch in (-1, 0, 1, 4, 5, LAST, MAX_EPOCH):
+        assert end_2(current, is_commit, Producer(7, epoch)) is Fenced, epoch
+    for epoch in (2, 3, 4):
+        assert end_2(current, is_commit, Producer(8, epoch)) is OtherId
+    assert end_2(current, is_commit, pending=True) is Concurrent
+    assert end_2(current, is_commit, Producer(8, 3), pending=True) is Concurrent
+
+
+@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_59_the_next_epoch_may_end_nothing_while_the_last_transaction_is_ending(state, is_commit):
+    assert end_2(metadata_2(state), is_commit) is Fenced
+
+
+@pytest.mark.parametrize("epoch", [-1, MAX_EPOCH])
+@pytest.mark.parametrize("state", AT_REST)
+def test_TXN_59_an_epoch_that_no_producer_was_given_ends_nothing(state, epoch):
+    current = metadata_2(state, producer_epoch=epoch)
+    assert end_2(current, False, Producer(7, epoch)) is Fenced
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_TXN_60_the_last_epoch_brings_a_new_producer_id_which_counts_after_the_end(is_commit):
+    prepared = end_2(metadata_2(S.ONGOING, producer_epoch=LAST), is_commit, Producer(7, LAST))
+    assert (prepared.producer_id, prepared.producer_epoch, prepared.next_producer_id) == (7, MAX_EPOCH, 99)
+    assert prepared.next_producer == Producer(99, 0)
+    # It is used while the markers are written: it has to wait, and the old one is known by its repeated request.
+    assert add(prepared, [B], Producer(99, 0)) is Concurrent
+    assert init(prepared, Producer(99, 0)) is Concurrent
+    assert end_2(prepared, is_commit, Producer(7, LAST)) is Concurrent
+    assert end_2(prepared, not is_commit, Producer(7, LAST)) is Invalid
+    assert add(prepared, [B], Producer(98, 0)) is OtherId
+    completed = rules.complete(prepared, NOW)
+    assert (completed.producer_id, completed.producer_epoch, completed.next_producer_id) == (99, 0, -1)
+    assert (completed.previous_producer_id, completed.last_producer_epoch) == (7, LAST)
+    assert end_2(completed, is_commit, Producer(7, LAST)) is completed
+    assert end_2(completed, not is_commit, Producer(7, LAST)) is Invalid
+    assert end_2(completed, is_commit, Producer(7, LAST - 1)) is OtherId
+    begun = add(completed, [B], Producer(99, 0))
+    assert (begun.state, begun.producer_id) == (S.ONGOING, 99)
+    assert end_2(begun, is_commit, Producer(7, LAST)) is OtherId
+
+
+def test_TXN_60_without_a_producer_id_the_transaction_stays_open():
+    def no_id():
+        raise errors.CoordinatorLoadInProgress("no block of ids")
+
+    current = metadata_2(S.ONGOING, producer_epoch=LAST)
+    assert end_2(current, True, Producer(7, LAST), new_producer_id=no_id) is errors.CoordinatorLoadInProgress
+    # None is taken where none is needed.
+    assert end_2(metadata_2(S.ONGOING), True, new_producer_id=no_id).state is S.PREPARE_COMMIT
+
+
+@pytest.mark.parametrize(("epoch", "after"), [(3, 5), (LAST - 1, MAX_EPOCH), (LAST, MAX_EPOCH)])
+def test_TXN_69_the_abort_after_a_fence_raises_the_epoch_too_so_that_the_fenced_one_repeats_nothing(epoch, after):
+    fenced = rules.fence(metadata_2(S.ONGOING, producer_epoch=epoch))
+    assert fenced.producer_epoch == epoch + 1
+    aborting = rules.abort_fenced(fenced, NOW)
+    aborted = rules.complete(aborting, NOW)
+    assert aborting.producer_epoch == aborted.producer_epoch == after
+    for current in (aborting, aborted):
+        for is_commit in (True, False):
+            assert end_2(current, is_commit, Producer(7, epoch)) is Fenced
+    assert init(aborted, Producer(7, epoch)) is Fenced
+    begun = init(aborted)
+    assert (begun.producer_id, begun.producer_epoch) == ((7, after + 1) if after < LAST else (99, 0))
+
+
+def test_TXN_23_a_late_end_ends_the_next_transaction_with_version_0_and_is_refused_with_version_2():
+    """What Jepsen found in 2024: the second of two EndTxn for one transaction arrives in the next one."""
+    completed = rules.complete(end(metadata(S.ONGOING), True), NOW)
+    next_one = add(completed, [B])
+    assert end(next_one, True).state is S.PREPARE_COMMIT
+    completed = rules.complete(end_2(metadata_2(S.ONGOING), True), NOW)
+    next_one = rules.add_partitions(completed, False, LATER, {B}, NOW, 2)
+    assert end_2(next_one, True) is end_2(next_one, False) is Fenced
+    assert end(next_one, True) is Fenced  # in whatever version it comes
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

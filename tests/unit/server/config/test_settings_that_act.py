@@ -829,6 +829,14 @@ SHOWN_ELSEWHERE = {
     "controller.listener.names": (
         "tests/unit/server/config/test_listeners.py::test_listeners_that_cannot_be_are_refused_at_once"
     ),
+    **dict.fromkeys(
+        ("add.partitions.to.txn.retry.backoff.ms", "add.partitions.to.txn.retry.backoff.max.ms"),
+        "tests/unit/server/test_transaction_version_2.py::"
+        "test_TXN_32_how_long_and_how_often_the_leader_asks_are_settings",
+    ),
+    "kcore.transaction.version": (
+        "tests/unit/server/member/test_cluster_features.py::test_TXN_23_a_broker_alone_may_be_set_lower"
+    ),
     "kcore.act.like": "tests/unit/server/test_act_like.py::test_kafka_python_takes_it_for_that_release",
     "kcore.monitoring.address": (
         "tests/unit/server/monitoring/test_http_endpoint.py::test_prometheus_reads_the_broker_and_its_process"
