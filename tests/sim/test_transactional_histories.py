@@ -1,0 +1,52 @@
+"""Random histories of clients with transactions: each transaction is seen whole or not at all, whatever dies.
+
+KCORE_SIM_SEEDS=1000 runs that many seeds, KCORE_SIM_SEED=7 that one.  `python -m tests.sim --transactions --seconds N`
+runs on.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.seeds import run_seeds, transactional_history_of
+from tests.sim.shrink import run_history, shrunk
+from tests.sim.simulated import simulated
+
+ONE = os.environ.get("KCORE_SIM_SEED")
+COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "300" if "KCORE_LONG" in os.environ else "80"))
+CHUNK = 10
+FIRST_SEEDS = [int(ONE)] if ONE else range(0, COUNT, CHUNK)
+
+
+@pytest.mark.parametrize("first", FIRST_SEEDS)
+def test_no_seed_breaks_an_invariant_of_transactions(first):
+    for seed in range(first, first + (1 if ONE else CHUNK)):
+        failure = run_history(transactional_history_of(seed))
+        if failure is not None:
+            pytest.fail(str(shrunk(failure)), pytrace=False)
+
+
+def test_transactional_histories_hold_what_they_are_for():
+    """Transactions that end in each way, fail-overs, zombies: a change must not leave them out."""
+    summary = run_seeds(0, 3600, transactional_history_of, seeds=40)
+    assert summary.failure is None
+    print(summary)
+    events = summary.events
+    for name, least in (("commits", 60), ("aborts", 20), ("unknown ends", 10), ("fenced", 20), ("records seen", 400)):
+        assert events[f"transactions: {name}"] > least, name
+    for name in ("ConcurrentTransactions", "CoordinatorLoadInProgress", "NotCoordinator", "ProducerFenced"):
+        assert events[f"transactions: answer {name}"] > 10, name
+    assert events["DieInAppend"] > 30 and events["Crash"] > 30
+    assert summary.simulated_ms > 200_000
+
+
+def test_the_same_seed_gives_the_same_transactions_also_in_another_process_and_with_other_string_hashes():
+    with simulated(transactional_history_of(5)) as cluster:
+        cluster.run()
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-m", "tests.sim", "--transactions", "--seed", "5", "--once"]
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert cluster.trace_hash in output
