@@ -92,6 +92,7 @@ class Ask:
     broker: int
     make: Callable[[], Message]
     source: int = PRODUCER
+    timeout_ms: int = REQUEST_TIMEOUT_MS
 
 
 #: What a client's steps wait for.
@@ -152,11 +153,12 @@ class TransactionalClients:
                 require_stable=True,
             )
 
-        response = yield Ask(self.leader_of(TopicPartition(GROUP_METADATA_TOPIC, 0)), make, CONSUMER)
+        least = self._cluster.ledger.last_acknowledged_offset(transactional_id)
+        response = yield Ask(self._cluster.leader_of(TopicPartition(GROUP_METADATA_TOPIC, 0)), make, CONSUMER)
         if response is not None and not response.groups[0].error_code:
             (partition,) = response.groups[0].topics[0].partitions
             if not partition.error_code:
-                self._cluster.ledger.saw_offset(transactional_id, partition.committed_offset)
+                self._cluster.ledger.saw_offset(transactional_id, partition.committed_offset, least)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -218,7 +220,7 @@ class TransactionalClients:
             answered,
             may_be_repeated=kind not in _ARRIVE_ONCE,
         )
-        self._cluster.agenda.after(REQUEST_TIMEOUT_MS, f"timeout of {kind.__name__}", lambda: answered(None))
+        self._cluster.agenda.after(ask.timeout_ms, f"timeout of {kind.__name__}", lambda: answered(None))
 
     def leader_of(self, tp: TopicPartition) -> int:
         cluster = self._cluster
@@ -298,11 +300,18 @@ class TransactionalClient:
     # -- its requests -----------------------------------------------------------------------------------------------
 
     def _ask(
-        self, find: Callable[[], int], make: Callable[[], Message], code_of: Callable[[Any], int], what: str
+        self,
+        find: Callable[[], int],
+        make: Callable[[], Message],
+        code_of: Callable[[Any], int],
+        what: str,
+        patience_ms: int = 0,
     ) -> Generator[Wait | Ask, Any, Any]:
         """The response without an error, in the end.  Raises Fatal, Abortable."""
         for _ in range(ATTEMPTS):
-            response = yield Ask(find(), make)
+            response = yield Ask(find(), make, timeout_ms=patience_ms or REQUEST_TIMEOUT_MS)
+            if response is None and patience_ms:
+                raise Abortable(f"{what}: no answer")
             if response is not None:
                 code = code_of(response)
                 if code == NONE:
@@ -348,7 +357,7 @@ class TransactionalClient:
                     yield from self._add_partition(tp)
                     added.add(tp)
                     yield Wait(event.pause_ms)
-                yield from self._produce(transaction, tp, event.records)
+                yield from self._produce(transaction, tp, event.records, event.patience_ms)
                 yield Wait(event.pause_ms)
             if event.has_offsets:
                 yield from self._commit_offset(transaction)
@@ -378,7 +387,9 @@ class TransactionalClient:
 
         yield from self._ask(lambda: self._coordinator, make, code_of, "AddPartitionsToTxn")
 
-    def _produce(self, transaction: Transaction, tp: TopicPartition, records: int) -> Generator[Wait | Ask, Any, None]:
+    def _produce(
+        self, transaction: Transaction, tp: TopicPartition, records: int, patience_ms: int
+    ) -> Generator[Wait | Ask, Any, None]:
         builder = RecordBatchBuilder(
             producer_id=self._producer.producer_id,
             producer_epoch=self._producer.epoch,
@@ -409,6 +420,7 @@ class TransactionalClient:
                 make,
                 lambda response: response.responses[0].partition_responses[0].error_code,
                 "Produce",
+                patience_ms,
             )
         except Fatal as fatal:
             # Whether it is fenced its coordinator says.

@@ -3,6 +3,7 @@ must hold when all is quiet."""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from tests.sim.transactions.events import (
     TRANSACTION_STATE,
     DieInAppend,
     FetchOffset,
+    LateRequests,
     NewClient,
     ReadCommitted,
     Transact,
@@ -45,6 +47,8 @@ class TransactionalCluster(Cluster):
         self.ledger = Ledger()
         self.transactional_clients = TransactionalClients(self)
         self._down_ms: dict[int, int] = {}
+        #: Kind of request -> by how much the next ones are late.
+        self._late: defaultdict[str, deque[int]] = defaultdict(deque)
         #: Broker -> number of a request -> its answer, of those that are not answered yet.
         self._served: dict[int, dict[int, Callable[[Request | OSError], None]]] = {}
         super().__init__(directory, history)
@@ -87,6 +91,8 @@ class TransactionalCluster(Cluster):
                 self.transactional_clients.read(self.tp(event.partition), event.consumer)
             case FetchOffset():
                 self.transactional_clients.fetch_offset(event.client)
+            case LateRequests():
+                self._late[event.kind].extend([event.by_ms] * event.count)
             case DieInAppend():
                 if event.broker in self.nodes:
                     self.nodes[event.broker].dies_after = event.moments
@@ -117,7 +123,7 @@ class TransactionalCluster(Cluster):
 
         deliver = self._once(lambda: self._serve(target, request, version, answer))
         # It arrives also when its sender has died since: another coordinator may be at work by then.
-        self.network.send(Message(name, source, target, deliver, survives=True))
+        self._send(Message(name, source, target, deliver, survives=True))
 
     def send_of_client(
         self,
@@ -138,7 +144,14 @@ class TransactionalCluster(Cluster):
         def deliver() -> None:
             self._serve(target, make(), version, answer)
 
-        self.network.send(Message(name, source, target, deliver if may_be_repeated else self._once(deliver)))
+        self._send(Message(name, source, target, deliver if may_be_repeated else self._once(deliver)))
+
+    def _send(self, message: Message) -> None:
+        late = self._late[message.name.removesuffix("Request")]
+        if late:
+            self.agenda.after(late.popleft(), f"late {message.name}", lambda: self.network.send(message))
+        else:
+            self.network.send(message)
 
     @staticmethod
     def _once(deliver: Callable[[], None]) -> Callable[[], None]:
@@ -199,6 +212,7 @@ class TransactionalCluster(Cluster):
     def settle(self) -> None:
         """All transactions end, and what consumers see then is what the clients were told."""
         self._down_ms.clear()
+        self._late.clear()
         for node in self.nodes.values():
             node.dies_after = 0
         self.transactional_clients.begin_nothing_more()

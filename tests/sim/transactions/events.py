@@ -39,7 +39,8 @@ class Transact(Event):
 
     partitions: one batch for each, in this order.  has_offsets: it also commits an offset of the client's group.
     ends: "commit", "abort", or "nothing": the client forgets it.  pause_ms: between two of its steps.  by: 0 for the
-    last client that was made with this transactional id, 1 for the one before, a zombie.
+    last client that was made with this transactional id, 1 for the one before, a zombie.  patience_ms: after so long
+    without an answer to a batch it aborts, whatever becomes of the batch; 0: it sends the batch again.
     """
 
     client: int
@@ -49,13 +50,15 @@ class Transact(Event):
     ends: str = COMMIT
     pause_ms: int = 0
     by: int = 0
+    patience_ms: int = 0
 
     def __str__(self) -> str:
         who = f"client {self.client}" if not self.by else f"client {self.client}, {self.by} before the last,"
         what = f"{self.records} record(s) for each of the partitions {list(self.partitions)}"
         offsets = " and an offset" if self.has_offsets else ""
         pause = f", {self.pause_ms} ms between its steps" if self.pause_ms else ""
-        return f"{who} has a transaction of {what}{offsets}, in the end {self.ends}{pause}"
+        patience = f", {self.patience_ms} ms of patience" if self.patience_ms else ""
+        return f"{who} has a transaction of {what}{offsets}, in the end {self.ends}{pause}{patience}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,18 @@ class FetchOffset(Event):
 
     def __str__(self) -> str:
         return f"the offset of the group of client {self.client} is asked for"
+
+
+@dataclass(frozen=True, slots=True)
+class LateRequests(Event):
+    """The next requests of a kind come late.  kind: the name of the request's class without "Request"."""
+
+    kind: str
+    by_ms: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"the next {self.count} {self.kind} request(s) come {self.by_ms} ms late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +162,7 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weigh
             random.choice([COMMIT, COMMIT, COMMIT, ABORT, NOTHING]),
             random.choice([0, 0, 0, 5, 40, 400, 1000]),
             random.choice([0, 0, 0, 0, 1]),
+            random.choice([0, 0, 20, 200]),
         )
     if kind is NewClient:
         return NewClient(at_ms, random.randrange(2))
@@ -156,6 +172,8 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weigh
         return FetchOffset(at_ms, random.randrange(2))
     if kind is Produce:
         return Produce(at_ms, of_data, random.randint(1, 2))
+    if kind is LateRequests:
+        return LateRequests(at_ms, random.choice(_LATE), random.choice([15, 100, 400, 1500]), random.choice([1, 1, 3]))
     if kind is DieInAppend:
         return DieInAppend(at_ms, broker, random.randint(1, 6), random.choice([1, 20, 300, 2500]))
     if kind is Elect:
@@ -187,6 +205,10 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weigh
     return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
 
 
+#: Kinds of requests that are late; without the last one they would be those of producers alone.
+_LATE = ("Produce", "Produce", "InitProducerId", "AddPartitionsToTxn", "EndTxn", "TxnOffsetCommit") + (
+    "WriteTxnMarkers",
+) * 4
 _CLIENTS: Weights = [
     (Transact, 30),
     (ReadCommitted, 8),
@@ -196,6 +218,7 @@ _CLIENTS: Weights = [
 _FAULTS: Weights = [
     (Produce, 4),
     (DieInAppend, 4),
+    (LateRequests, 8),
     (Elect, 7),
     (NewController, 1),
     (StaleUpdate, 2),

@@ -68,6 +68,15 @@ def a_committed_offset_was_to_be_committed(transaction: Transaction, transaction
         raise BrokenInvariant("a_committed_offset_was_to_be_committed", f"group of {transactional_id}: {transaction}")
 
 
+def a_stable_offset_is_not_older_than_an_acknowledged_commit(transactional_id: str, number: int, least: int) -> None:
+    """Who asks for a stable offset gets none that is older than the last commit that was acknowledged before."""
+    if number < least:
+        raise BrokenInvariant(
+            "a_stable_offset_is_not_older_than_an_acknowledged_commit",
+            f"group of {transactional_id}: of transaction {number}, that of {least} was acknowledged before",
+        )
+
+
 # -- at the end ----------------------------------------------------------------------------------------------------
 
 

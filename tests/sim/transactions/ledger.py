@@ -95,8 +95,22 @@ class Ledger:
             invariants.what_a_consumer_sees_was_to_be_committed(transaction, tp, offset)
             invariants.a_zombie_writes_nothing_visible(transaction, tp, offset)
 
-    def saw_offset(self, transactional_id: str, number: int) -> None:
-        """The committed offset of a group is the number of its transaction, -1 for none."""
+    def last_acknowledged_offset(self, transactional_id: str) -> int:
+        """Of the group: the number of the transaction, -1 for none."""
+        return max(
+            (
+                transaction.number
+                for transaction in self.transactions
+                if transaction.has_offset
+                and transaction.outcome == "commit"
+                and transaction.life.transactional_id == transactional_id
+            ),
+            default=-1,
+        )
+
+    def saw_offset(self, transactional_id: str, number: int, least: int) -> None:
+        """least: the last one that was acknowledged before somebody asked."""
+        invariants.a_stable_offset_is_not_older_than_an_acknowledged_commit(transactional_id, number, least)
         if number >= 0:
             self.counts["offsets seen"] += 1
             invariants.a_committed_offset_was_to_be_committed(self.transactions[number], transactional_id)
