@@ -10,9 +10,13 @@ import sys
 
 import pytest
 
+from kcore.common.topic_partition import TopicPartition
+from tests.sim.invariants import BrokenInvariant
+from tests.sim.rules import rules
 from tests.sim.seeds import run_seeds, transactional_history_of
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
+from tests.sim.transactions import invariants
 
 ONE = os.environ.get("KCORE_SIM_SEED")
 COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "300" if "KCORE_LONG" in os.environ else "80"))
@@ -50,3 +54,28 @@ def test_the_same_seed_gives_the_same_transactions_also_in_another_process_and_w
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}
         output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
         assert cluster.trace_hash in output
+
+
+TP = TopicPartition("t", 0)
+
+
+def test_a_consumer_goes_forward():
+    invariants.a_consumer_goes_forward(TP, [(3, b"a")], 4)
+    for offset in (2, 3):
+        with pytest.raises(BrokenInvariant, match="after 3"):
+            invariants.a_consumer_goes_forward(TP, [(3, b"a")], offset)
+
+
+def test_consumers_see_the_same():
+    invariants.consumers_see_the_same(TP, 1, [b"a"], [b"a"])
+    with pytest.raises(BrokenInvariant, match="consumer 1 has"):
+        invariants.consumers_see_the_same(TP, 1, [b"a"], [])
+
+
+def test_each_invariant_of_transactions_has_a_test():
+    """Here, or a scenario that breaks it without its rule."""
+    of_scenarios = {rule.invariant for rule in rules()}
+    for name in invariants.OF_TRANSACTIONS:
+        assert getattr(invariants, name).__doc__, f"{name} has no sentence"
+        assert f"test_{name}" in globals() or name in of_scenarios, f"{name} has no test"
+    assert len(invariants.OF_TRANSACTIONS) > 10

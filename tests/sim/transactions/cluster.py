@@ -33,8 +33,9 @@ from tests.sim.transactions.events import (
 from tests.sim.transactions.ledger import Ledger
 from tests.sim.transactions.node import COORDINATOR_PARTITIONS, REQUEST_TIMEOUT_MS, TransactionalNode
 
-#: A request that waits for another broker and for its replicas has an answer after so long.
-ANSWERED_WITHIN_MS = REQUEST_TIMEOUT_MS + 1500
+#: A request that waits for another broker and for its replicas has an answer after so long, also if the broker stands
+#: still twice meanwhile.
+ANSWERED_WITHIN_MS = REQUEST_TIMEOUT_MS + 6000
 #: After the last fault, and the timeout of transactions: a fail-over, and the markers.
 ENDS_WITHIN_MS = 10_000
 
@@ -220,8 +221,9 @@ class TransactionalCluster(Cluster):
         super().settle()
         deadline_ms = self.agenda.now_ms + self.settings.transaction_timeout_ms + ENDS_WITHIN_MS
         while (open_ones := self._open_transactions()) or self.transactional_clients.are_busy:
-            if self.agenda.now_ms > deadline_ms and open_ones:
+            if self.agenda.now_ms > deadline_ms:
                 invariants.no_transaction_stays_open(open_ones)
+                break
             self.step()
         for tp in self.data_partitions():
             self.transactional_clients.read_to_the_end(tp)

@@ -130,3 +130,11 @@ def offsets_move_with_their_transaction(transactional_id: str, expected: int, co
             "offsets_move_with_their_transaction",
             f"group of {transactional_id}: of transaction {committed}, the last one that is seen is {expected}",
         )
+
+
+#: Names of all.
+OF_TRANSACTIONS = tuple(
+    name
+    for name, value in list(globals().items())
+    if getattr(value, "__module__", "") == __name__ and not name.startswith("_")
+)
