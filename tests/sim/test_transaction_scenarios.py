@@ -24,7 +24,7 @@ from tests.sim.transactions.events import (
     TRANSACTION_STATE,
     DieInAppend,
     FetchOffset,
-    LateRequests,
+    LateMessages,
     NewClient,
     ReadCommitted,
     Transact,
@@ -64,7 +64,7 @@ def test_a_partition_refuses_the_marker_of_a_coordinator_that_was_replaced(scena
     """The marker of a commit comes late, from the coordinator before; the next transaction is open by then."""
     history = scenario(
         TWO,
-        LateRequests(90, "WriteTxnMarkers", by_ms=1500),
+        LateMessages(90, "WriteTxnMarkers", by_ms=1500),
         Transact(100, 0, (1,)),
         Elect(800, TRANSACTION_STATE, 1),
         Transact(1000, 0, (1, 1), ends=ABORT, pause_ms=400),
@@ -93,7 +93,7 @@ def test_a_late_batch_begins_no_transaction_that_its_coordinator_does_not_know(s
     """The client has given it up and aborted; it comes after the marker."""
     history = scenario(
         ONE,
-        LateRequests(90, "Produce", by_ms=400),
+        LateMessages(90, "Produce", by_ms=400),
         Transact(100, 0, patience_ms=20),
     )
     history.goes_well()
@@ -256,7 +256,7 @@ def test_a_coordinator_that_may_have_missed_another_one_begins_anew(scenario):
     """Broker 1 has sent markers with its epoch, and broker 0 never hears that it was not the leader."""
     history = scenario(
         TWO,
-        LateRequests(90, "WriteTxnMarkers", by_ms=1500),
+        LateMessages(90, "WriteTxnMarkers", by_ms=1500),
         Transact(100, 0, (1,)),
         Delay(799, CONTROLLER, 0, by_ms=3000),
         Elect(800, TRANSACTION_STATE, 1),
@@ -300,7 +300,7 @@ def test_an_offset_that_an_open_transaction_may_change_is_not_answered_as_stable
         ONE,
         Elect(90, GROUP_OFFSETS, 1),
         Transact(100, 0, has_offsets=True),
-        LateRequests(110, "WriteTxnMarkers", by_ms=800),
+        LateMessages(110, "WriteTxnMarkers", by_ms=800),
         FetchOffset(300, 0),
     )
     history.goes_well()

@@ -38,7 +38,7 @@ def test_transactional_histories_hold_what_they_are_for():
     assert summary.failure is None
     print(summary)
     events = summary.events
-    for name, least in (("commits", 60), ("aborts", 20), ("unknown ends", 10), ("fenced", 20), ("records seen", 400)):
+    for name, least in (("commits", 30), ("aborts", 20), ("unknown ends", 10), ("fenced", 20), ("records seen", 200)):
         assert events[f"transactions: {name}"] > least, name
     for name in ("ConcurrentTransactions", "CoordinatorLoadInProgress", "NotCoordinator", "ProducerFenced"):
         assert events[f"transactions: answer {name}"] > 10, name

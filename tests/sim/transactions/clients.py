@@ -228,8 +228,11 @@ class TransactionalClients:
             return cluster.leader_of(tp)
         self._lookups += 1
         nodes = list(cluster.nodes.values())
-        leader = nodes[self._lookups % len(nodes)].leader_of(tp)
-        return cluster.leader_of(tp) if leader is None or leader < 0 else leader
+        node = nodes[self._lookups % len(nodes)]
+        leader = node.leader_of(tp)
+        if leader is None or leader < 0 or cluster.is_long_out_of_date(node, tp):
+            return cluster.leader_of(tp)
+        return leader
 
     def new_value(self) -> bytes:
         self._values += 1

@@ -93,15 +93,16 @@ class FetchOffset(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class LateRequests(Event):
-    """The next requests of a kind come late.  kind: the name of the request's class without "Request"."""
+class LateMessages(Event):
+    """The next messages of a kind come late.  kind: the name of a request's class without "Request", or that and
+    " answer"."""
 
     kind: str
     by_ms: int
     count: int = 1
 
     def __str__(self) -> str:
-        return f"the next {self.count} {self.kind} request(s) come {self.by_ms} ms late"
+        return f"the next {self.count} message(s) {self.kind} come {self.by_ms} ms late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,8 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weigh
         return FetchOffset(at_ms, random.randrange(2))
     if kind is Produce:
         return Produce(at_ms, of_data, random.randint(1, 2))
-    if kind is LateRequests:
-        return LateRequests(at_ms, random.choice(_LATE), random.choice([15, 100, 400, 1500]), random.choice([1, 1, 3]))
+    if kind is LateMessages:
+        return LateMessages(at_ms, random.choice(_LATE), random.choice([15, 100, 400, 1500]), random.choice([1, 1, 3]))
     if kind is DieInAppend:
         return DieInAppend(at_ms, broker, random.randint(1, 6), random.choice([1, 20, 300, 2500]))
     if kind is Elect:
@@ -205,10 +206,10 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weigh
     return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
 
 
-#: Kinds of requests that are late; without the last one they would be those of producers alone.
-_LATE = ("Produce", "Produce", "InitProducerId", "AddPartitionsToTxn", "EndTxn", "TxnOffsetCommit") + (
-    "WriteTxnMarkers",
-) * 4
+#: Kinds of messages that are late; without the last ones they would be those of producers alone.
+_LATE = ("Produce", "Produce", "InitProducerId", "AddPartitionsToTxn", "EndTxn", "TxnOffsetCommit", "EndTxn answer") + (
+    ("WriteTxnMarkers", "WriteTxnMarkers", "AddPartitionsToTxn answer") * 2
+)
 _CLIENTS: Weights = [
     (Transact, 30),
     (ReadCommitted, 8),
@@ -218,7 +219,7 @@ _CLIENTS: Weights = [
 _FAULTS: Weights = [
     (Produce, 4),
     (DieInAppend, 4),
-    (LateRequests, 8),
+    (LateMessages, 8),
     (Elect, 7),
     (NewController, 1),
     (StaleUpdate, 2),
