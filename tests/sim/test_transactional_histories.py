@@ -11,12 +11,14 @@ import sys
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
+from tests.sim.events import History, Settings
 from tests.sim.invariants import BrokenInvariant
 from tests.sim.rules import rules
 from tests.sim.seeds import run_seeds, transactional_history_of
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 from tests.sim.transactions import invariants
+from tests.sim.transactions.events import ABORT, DieInAppend, NewClient, Transact
 
 ONE = os.environ.get("KCORE_SIM_SEED")
 COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "300" if "KCORE_LONG" in os.environ else "80"))
@@ -79,3 +81,25 @@ def test_each_invariant_of_transactions_has_a_test():
         assert getattr(invariants, name).__doc__, f"{name} has no sentence"
         assert f"test_{name}" in globals() or name in of_scenarios, f"{name} has no test"
     assert len(invariants.OF_TRANSACTIONS) > 10
+
+
+@pytest.mark.parametrize("broker", range(3))
+def test_whenever_a_broker_dies_in_the_appends_of_two_transactions_each_is_seen_as_it_was_answered(broker):
+    """Each moment of an append in turn: broker 0 coordinates, all three lead a partition."""
+    died = 0
+    for moment in range(1, 40):
+        events = (
+            DieInAppend(90, broker, moment, down_ms=400),
+            Transact(100, 0, (0, 1, 2), has_offsets=True),
+            Transact(150, 0, (2, 1, 0), has_offsets=True, ends=ABORT),
+            NewClient(2000, 0),
+            Transact(2100, 0, (0, 1, 2), has_offsets=True),
+        )
+        with simulated(History(Settings(partitions=3, transactions=True), events)) as cluster:
+            cluster.run()
+            assert cluster.counts["commits"] + cluster.counts["unknown ends"] >= 2
+            is_dead = any("is killed in an append" in line for line in cluster.story)
+        died += is_dead
+        if not is_dead:
+            break
+    assert died > (10 if broker == 0 else 3)
