@@ -263,6 +263,8 @@ class TransactionalCluster(Cluster):
                 log = partition.log
                 found.append(f"{tp}: stable up to {log.last_stable_offset}, committed up to {log.high_watermark}")
         for node in self.nodes.values():
+            if node.groups.manager.is_loading or node.transactions.manager.is_loading:
+                found.append(f"broker {node.broker_id} loads what it coordinates")
             for entry in node.transactions.manager.entries():
                 if entry.metadata.is_prepared or entry.metadata.state.name == "ONGOING" or entry.pending is not None:
                     found.append(f"broker {node.broker_id}: {entry.transactional_id} is {entry.metadata.state.name}")
