@@ -20,14 +20,20 @@ from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 
+#: Between two looks whether what was read is committed by now: about the time that a follower needs to fetch it.
+COMMIT_CHECK_MS = 10
+
 T = TypeVar("T")
 
 
 class PartitionLoad(Protocol):
-    """What a coordinator makes of the records of one partition, called in this order, on one thread.
+    """What a coordinator makes of the records of one partition, called in this order.
 
-    str() of it says what there is, for the log.
+    str() of it says what there is, for the log.  acts: whether more than this log depends on what was read, so that it
+    must be committed before it counts: the last records of a new leader may be ones that its successor does not have.
     """
+
+    acts: bool
 
     def read_batch(self, batch: RecordBatch) -> None:
         """The next batch."""
@@ -153,6 +159,15 @@ class CoordinatorPartitions:
         except KafkaStorageError:
             return False
 
+    def _is_committed(self, topic_partition: TopicPartition) -> bool:
+        """Whether all records are; while it is loading nothing is appended.  True of a log that cannot be had."""
+        replica = self._replica_manager.get_partition(topic_partition)
+        try:
+            log = replica.local_log() if replica is not None else None
+        except KafkaStorageError:
+            return True
+        return log is None or log.high_watermark >= log.log_end_offset
+
     def _load(self, partition: int, epoch: int, load: PartitionLoad) -> None:
         if self.loading.get(partition) != epoch:
             return  # resigned, or elected again, meanwhile
@@ -164,6 +179,18 @@ class CoordinatorPartitions:
             # As Kafka: what was read counts, so that one bad place does not take all of the partition away.
             logger.exception("%s: reading its records stopped by an error", topic_partition)
         load.finish()
+        self._own(partition, epoch, load, started_ms)
+
+    def _own(self, partition: int, epoch: int, load: PartitionLoad, started_ms: float) -> None:
+        """Its records have been read: coordinate it, as soon as they count."""
+        topic_partition = TopicPartition(self._topic, partition)
+        if self.loading.get(partition) == epoch and load.acts and not self._is_committed(topic_partition):
+            self._disk_scheduler.schedule(
+                f"commit-{self._topic}-{partition}",
+                lambda: self._own(partition, epoch, load, started_ms),
+                COMMIT_CHECK_MS,
+            )
+            return
         with self.lock:
             if self.loading.get(partition) != epoch:
                 return

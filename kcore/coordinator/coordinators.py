@@ -40,8 +40,13 @@ class Coordinators:
         return self._by_topic[topic].partition_for(key)
 
     def leadership_changed(self, new_leaders: Iterable[Partition], new_followers: Iterable[Partition]) -> None:
-        """A LeadershipCallback of ReplicaManager."""
+        """A LeadershipCallback of ReplicaManager.
+
+        A leader that may have missed another one (Partition.make_leader) begins anew with what is in its log: the other
+        one's coordinator may have sent markers, with an epoch that is higher than the one that this broker had.
+        """
         for partition in new_leaders:
+            self.on_resignation(partition.topic_partition, partition.leader_epoch)
             self.on_election(partition.topic_partition, partition.leader_epoch)
         for partition in new_followers:
             self.on_resignation(partition.topic_partition, partition.leader_epoch)

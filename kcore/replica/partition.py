@@ -213,7 +213,7 @@ class Partition:
         return log
 
     def make_leader(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
-        """Lead from now on; True if this broker did not lead before (PART-06).
+        """Lead from now on; True if this broker did not lead before (PART-06), or if another one may have meanwhile.
 
         An update with a lower partition epoch than the current one is skipped.  A new leader epoch starts at the log
         end (PART-02), and the followers' states are reset (PART-03, PART-04).  If the ISR has no other replica, the
@@ -259,7 +259,7 @@ class Partition:
             log.is_served = True
             self._state = state
             self._maybe_increment_leader_hw(log, state)
-            return not was_leader
+            return not was_leader or may_have_missed_a_leader(old.leader_epoch, leader_epoch)
 
     def make_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """Follow update.leader from now on; False if leader and epoch are what they were (PART-07).

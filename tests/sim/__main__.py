@@ -1,10 +1,10 @@
-"""python -m tests.sim --seconds N [--seed S] [--jobs J] [--controller | --aimed | --mixed]: run histories of
-consecutive seeds for so long.
+"""python -m tests.sim --seconds N [--seed S] [--jobs J] [--controller | --transactions | --aimed | --mixed]: run
+histories of consecutive seeds for so long.
 
-Prints what was run: seeds, steps, events and faults, and how often each rule decided what.  If an invariant breaks: the
-seed, the history made short, and how to run it again; then the exit status is 1.
---controller: with the product's controller and a store of sessions.  --aimed: the named scenarios and variations of
-them.  --mixed: all kinds in turn.
+Prints what was run: seeds, steps, simulated hours, events and faults, and how often each rule decided what.  If an
+invariant breaks: the seed, the history made short, and how to run it again; then the exit status is 1.
+--controller: with the product's controller and a store of sessions.  --transactions: with coordinators of transactions
+and of groups, and clients of theirs.  --aimed: the named scenarios and variations of them.  --mixed: all kinds in turn.
 --once runs one seed and prints the hash of its trace.
 --rules takes out one rule after the other, runs histories until an invariant breaks, and writes the table of
 docs/simulator.md; with --only TEXT the rules with that in their names, and with --mixed by all kinds of histories: then
@@ -20,7 +20,14 @@ from pathlib import Path
 
 from tests.sim.aimed import aimed_history, mixed_history, varied
 from tests.sim.rules import HEADER, Rule, find, row, rules, written_into
-from tests.sim.seeds import Histories, controlled_history_of, history_of, run_seeds, run_seeds_in_processes
+from tests.sim.seeds import (
+    Histories,
+    controlled_history_of,
+    history_of,
+    run_seeds,
+    run_seeds_in_processes,
+    transactional_history_of,
+)
 from tests.sim.shrink import shrunk
 from tests.sim.simulated import simulated
 
@@ -35,6 +42,7 @@ def main(arguments: list[str]) -> int:
     kinds = parser.add_mutually_exclusive_group()
     for kind, histories, meaning in (
         ("controller", controlled_history_of, "with the product's controller"),
+        ("transactions", transactional_history_of, "with transactions and groups"),
         ("aimed", aimed_history, "near the named scenarios"),
         ("mixed", mixed_history, "all kinds in turn"),
     ):

@@ -12,6 +12,7 @@ from random import Random
 from tests.sim.events import Consume, Event, History, Produce, random_controlled_history, random_history
 from tests.sim.rules import rules
 from tests.sim.seeds import is_unclean
+from tests.sim.transactions.events import random_transactional_history
 
 #: By how much the events from one of them on come earlier or later, ms.
 _SHIFTS_MS = (-20, -5, -2, -1, 1, 2, 5, 20, 100)
@@ -52,8 +53,8 @@ def varied(history: History, number: int) -> History:
 
 
 def mixed_history(seed: int) -> History:
-    """In turn: a random history of either kind of cluster, one of a swarm of either kind, and two that are aimed."""
-    number, kind = divmod(seed, 6)
+    """In turn: a random history of either controller, one of a swarm of either, two aimed ones, one of transactions."""
+    number, kind = divmod(seed, 7)
     unclean = is_unclean(number)
     match kind:
         case 0:
@@ -64,6 +65,8 @@ def mixed_history(seed: int) -> History:
             history = aimed_history(2 * number + kind - 2)
         case 4:
             history = random_history(number, unclean=unclean, swarm=True)
-        case _:
+        case 5:
             history = random_controlled_history(number, unclean=unclean, swarm=True)
+        case _:
+            history = random_transactional_history(number)
     return replace(history, seed=seed)

@@ -107,8 +107,11 @@ class Cluster:
         """Start the brokers, make the partitions."""
         for broker in range(self.settings.brokers):
             self._start(broker)
-        for number in range(self.settings.partitions):
-            self.controller.create(self.tp(number), self._replicas(number))
+        for tp in self._partitions():
+            self.controller.create(tp, self._replicas(tp.partition))
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [self.tp(number) for number in range(self.settings.partitions)]
 
     def _replicas(self, number: int) -> list[int]:
         return [(number + at) % self.settings.brokers for at in range(self.settings.brokers)]
@@ -362,12 +365,16 @@ class Cluster:
         if broker in self.nodes:
             return
         epoch = self.controller.next_broker_epoch()
-        node = self.nodes[broker] = Node(broker, epoch, self.disks[broker].path, self.time, self, self.settings)
+        self.nodes[broker] = self._make_node(broker, epoch)
+        self.controller.register(broker, epoch)
+
+    def _make_node(self, broker: int, broker_epoch: int) -> Node:
+        node = Node(broker, broker_epoch, self.disks[broker].path, self.time, self, self.settings)
         # Leaders come from the leadership requests; a fetch uses the cache only for the names of topics.
         nobody = {number: PartitionInfo(-1, 0, (), ()) for number in range(self.settings.partitions)}
         topic = TopicInfo("t", _TOPIC_ID, nobody)
         node.metadata_cache.update(lambda snapshot: snapshot.with_topics([topic]))
-        self.controller.register(broker, epoch)
+        return node
 
     # -- who sends what ---------------------------------------------------------------------------------------------
 

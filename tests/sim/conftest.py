@@ -8,6 +8,7 @@ from tests.sim import invariants
 from tests.sim.events import Event, History, Settings
 from tests.sim.shrink import run_history
 from tests.sim.simulated import simulated
+from tests.sim.transactions import invariants as of_transactions
 
 
 class Scenario:
@@ -37,6 +38,9 @@ class Scenario:
             for other in invariants.OF_DECISIONS:
                 if other != name:
                     context.setattr(invariants, other, lambda *arguments: None)
+            for other in of_transactions.OF_TRANSACTIONS:
+                if other != name:
+                    context.setattr(of_transactions, other, lambda *arguments: None)
             with simulated(self._history) as cluster:
                 try:
                     cluster.run()

@@ -390,6 +390,9 @@ class Settings:
     second that a broker sends to followers, and that it fetches, as long as there are faults; 0 for no limit.
     controller: the product's controller, one in each broker, and a store with sessions; partitions is then the number
     of topics at the start.  rebalance_ms: how often it brings back preferred leaders, 0 for never.
+    transactions: coordinators of transactions and of groups in each broker, and clients with transactions.
+    transaction_timeout_ms: of these clients.  asks_any_broker: who leads a partition they hear from each broker in
+    turn, which may not have heard of an election; else from the controller.
     """
 
     brokers: int = 3
@@ -407,6 +410,9 @@ class Settings:
     throttled_rate: int = 0
     controller: bool = False
     rebalance_ms: int = 0
+    transactions: bool = False
+    transaction_timeout_ms: int = 3000
+    asks_any_broker: bool = False
 
     def __str__(self) -> str:
         changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
@@ -428,23 +434,27 @@ class History:
         return "\n".join([str(self.settings), *(f"{event.at_ms:6d} ms  {event}" for event in self.events)])
 
 
-_Weights = list[tuple[type[Event], int]]
+Weights = list[tuple[type[Event], int]]
 
 
-def _swarm(seed: int, weights: _Weights) -> _Weights:
+def swarm_weights(seed: int, always: Weights, weights: Weights) -> Weights:
     """The weights of one seed of a swarm: some kinds of events do not happen at all, some are frequent.
 
     With all kinds in each history, those that need many of one kind and none of another are rare.
     Source: Groce and others, Swarm Testing, 2012.
     """
     random = Random(f"swarm {seed}")
-    return [(Produce, 8), *((kind, weight * random.choice([0, 1, 1, 4])) for kind, weight in weights)]
+    return [*always, *((kind, weight * random.choice([0, 1, 1, 4])) for kind, weight in weights)]
+
+
+#: What each history of a swarm has.
+_PRODUCES: Weights = [(Produce, 8)]
 
 
 def random_history(seed: int, *, unclean: bool = False, events: int = 120, swarm: bool = False) -> History:
-    """The history of a seed: the same in every process and on every machine.  swarm: see _swarm()."""
+    """The history of a seed: the same in every process and on every machine.  swarm: see swarm_weights()."""
     random = Random(seed)
-    weights = _swarm(seed, _WEIGHTS) if swarm else _WEIGHTS
+    weights = swarm_weights(seed, _PRODUCES, _WEIGHTS) if swarm else _WEIGHTS
     settings = Settings(
         brokers=random.choice([2, 3, 3]),
         partitions=random.choice([1, 2]),
@@ -469,7 +479,7 @@ def random_history(seed: int, *, unclean: bool = False, events: int = 120, swarm
     return History(settings, tuple(chosen), seed)
 
 
-def _random_event(random: Random, settings: Settings, at_ms: int, weights: _Weights) -> Event:
+def _random_event(random: Random, settings: Settings, at_ms: int, weights: Weights) -> Event:
     brokers = range(settings.brokers)
     partition = random.randrange(settings.partitions)
     broker = random.choice(brokers)
@@ -513,7 +523,7 @@ def _random_event(random: Random, settings: Settings, at_ms: int, weights: _Weig
     return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
 
 
-_WEIGHTS: _Weights = [
+_WEIGHTS: Weights = [
     (Produce, 32),
     (ProduceIdempotent, 12),
     (Consume, 10),
@@ -534,7 +544,7 @@ _WEIGHTS: _Weights = [
 def random_controlled_history(seed: int, *, unclean: bool = False, events: int = 100, swarm: bool = False) -> History:
     """The same, of a cluster with the product's controller."""
     random = Random(seed)
-    weights = _swarm(seed, _CONTROLLED_WEIGHTS) if swarm else _CONTROLLED_WEIGHTS
+    weights = swarm_weights(seed, _PRODUCES, _CONTROLLED_WEIGHTS) if swarm else _CONTROLLED_WEIGHTS
     settings = Settings(
         controller=True,
         brokers=random.choice([2, 3, 3, 4]),
@@ -568,7 +578,7 @@ def _random_replicas(random: Random, settings: Settings) -> tuple[int, ...]:
     return tuple(random.sample(range(settings.brokers), count))
 
 
-def _random_controlled_event(random: Random, settings: Settings, at_ms: int, weights: _Weights) -> Event:
+def _random_controlled_event(random: Random, settings: Settings, at_ms: int, weights: Weights) -> Event:
     brokers = range(settings.brokers)
     broker = random.choice(brokers)
     (kind,) = random.choices([kind for kind, _ in weights], [weight for _, weight in weights])
@@ -625,7 +635,7 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int, wei
     return DeleteRecords(at_ms, partition, round(random.random(), 2))
 
 
-_CONTROLLED_WEIGHTS: _Weights = [
+_CONTROLLED_WEIGHTS: Weights = [
     (Produce, 26),
     (ProduceIdempotent, 10),
     (Consume, 8),

@@ -5,7 +5,7 @@ All that decides is the product's; time, network, disk and controller are the si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -322,6 +322,7 @@ class Node:
                 start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
                 retention_check_ms=1000,
                 initial_task_delay_ms=500,
+                verifies_transactions=settings.transactions,
                 has_other_replicas=self.boot_id is not None,
             ),
             boot_id=self.boot_id,
@@ -372,13 +373,19 @@ class Node:
     def become_leader_or_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> str:
         """What became of it, in a word."""
         try:
-            (error,) = self.replica_manager.become_leader_or_follower([update], controller_epoch).values()
+            results = self.replica_manager.become_leader_or_follower(
+                [update], controller_epoch, self.leadership_changed
+            )
+            (error,) = results.values()
         except StaleControllerEpoch as stale:
             error = stale
         if error is not None:
             assert isinstance(error, StaleControllerEpoch), repr(error)
             return "stale"
         return "leads" if update.leader == self.broker_id else "follows"
+
+    def leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
+        """A LeadershipCallback; a node without coordinators has nobody to tell."""
 
     def decided(self) -> list[object]:
         """What the controllers have decided, as far as this broker has taken it: its replicas and their states."""

@@ -1,5 +1,5 @@
-"""Which rules of replication and of the controller the simulator guards: each is taken out, and histories are run until
-an invariant breaks.
+"""Which rules of replication, of the controller and of transactions the simulator guards: each is taken out, and
+histories are run until an invariant breaks.
 
 A named scenario (test_*scenarios.py) says which rule it needs.  `python -m tests.sim --rules` measures how long it
 takes to notice that one is missing, and writes the table of docs/simulator.md.
@@ -20,12 +20,19 @@ from tests.sim import (
     test_fencing_scenarios,
     test_lost_records_scenarios,
     test_scenarios,
+    test_transaction_scenarios,
 )
 from tests.sim.events import Event, History, Settings
 from tests.sim.seeds import Histories, run_seeds
 from tests.sim.shrink import Failure
 
-SCENARIOS = (test_scenarios, test_controlled_scenarios, test_fencing_scenarios, test_lost_records_scenarios)
+SCENARIOS = (
+    test_scenarios,
+    test_controlled_scenarios,
+    test_fencing_scenarios,
+    test_lost_records_scenarios,
+    test_transaction_scenarios,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from tests.sim.coverage import Coverage
 from tests.sim.events import History, random_controlled_history, random_history
 from tests.sim.shrink import Failure
 from tests.sim.simulated import simulated
+from tests.sim.transactions.cluster import TransactionalCluster
+from tests.sim.transactions.events import random_transactional_history
 
 #: What a seed means.
 Histories = Callable[[int], History]
@@ -25,6 +27,7 @@ SEEDS_AT_ONCE = 100
 class Summary:
     seeds: int = 0
     steps: int = 0
+    simulated_ms: int = 0
     cpu_seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
@@ -33,6 +36,7 @@ class Summary:
     def add(self, other: Summary) -> None:
         self.seeds += other.seeds
         self.steps += other.steps
+        self.simulated_ms += other.simulated_ms
         self.cpu_seconds += other.cpu_seconds
         self.counts += other.counts
         self.events += other.events
@@ -43,7 +47,8 @@ class Summary:
         coverage.counts = self.counts
         return "\n".join(
             [
-                f"{self.seeds} seeds, {self.steps} steps, {self.steps / max(self.cpu_seconds, 1e-9):.0f} a CPU second",
+                f"{self.seeds} seeds, {self.steps} steps, {self.steps / max(self.cpu_seconds, 1e-9):.0f} a CPU second, "
+                f"{self.simulated_ms / 3_600_000:.2f} simulated hours",
                 "",
                 "events and faults:",
                 *(f"{count:9d}  {name}" for name, count in sorted(self.events.items())),
@@ -67,6 +72,11 @@ def history_of(seed: int, with_controller: bool = False) -> History:
 
 def controlled_history_of(seed: int) -> History:
     return history_of(seed, with_controller=True)
+
+
+def transactional_history_of(seed: int) -> History:
+    """One seed in four has faults of all kinds."""
+    return random_transactional_history(seed, swarm=seed % 4 != 3)
 
 
 def run_seeds(first: int, seconds: float, histories: Histories = history_of, *, seeds: int | None = None) -> Summary:
@@ -98,12 +108,15 @@ def _run(history: History, summary: Summary) -> Failure | None:
         summary.seeds += 1
         if cluster is not None:
             summary.steps += cluster.steps
+            summary.simulated_ms += cluster.agenda.now_ms
             summary.events.update(cluster.events)
             summary.events.update({f"message {name}": count for name, count in cluster.network.faults.items()})
             for name in ("acknowledged", "refused", "retried", "consumed", "out_of_range", "fenced", "truncations"):
                 summary.events[f"clients: {name.replace('_', ' ')}"] += getattr(cluster.clients, name)
             if isinstance(cluster, ControlledCluster):
                 summary.events.update({f"reassignments: {name}": n for name, n in cluster.reassignments.counts.items()})
+            if isinstance(cluster, TransactionalCluster):
+                summary.events.update({f"transactions: {name}": n for name, n in cluster.counts.items()})
 
 
 def run_seeds_in_processes(jobs: int, first: int, seconds: float, histories: Histories) -> Summary:

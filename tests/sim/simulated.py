@@ -14,8 +14,15 @@ from kcore.server.requests import session_reader
 from tests.sim.cluster import Cluster
 from tests.sim.controlled import ControlledCluster
 from tests.sim.events import History
+from tests.sim.transactions.cluster import TransactionalCluster
 
 _MEMORY = "/dev/shm"
+
+
+def _kind_of(history: History) -> type[Cluster]:
+    if history.settings.transactions:
+        return TransactionalCluster
+    return ControlledCluster if history.settings.controller else Cluster
 
 
 @contextmanager
@@ -27,7 +34,7 @@ def simulated(history: History) -> Iterator[Cluster]:
     try:
         many = 1 if history.settings.remembers_idle else session_reader.MANY_PARTITIONS
         with patch.object(session_reader, "MANY_PARTITIONS", many):
-            cluster = (ControlledCluster if history.settings.controller else Cluster)(directory, history)
+            cluster = _kind_of(history)(directory, history)
             yield cluster
             cluster.close()
     finally:

@@ -111,11 +111,12 @@ def test_aimed_histories_are_first_each_scenario_and_then_others_near_it():
 
 
 def test_mixed_histories_are_of_all_kinds():
-    kinds = [mixed_history(seed) for seed in range(12)]
+    kinds = [mixed_history(seed) for seed in range(14)]
     assert kinds[0].events == history_of(0).events
-    assert kinds[7].events == history_of(1, with_controller=True).events
-    assert [kinds[at].events for at in (2, 3, 8, 9)] == [scenarios()[at].events for at in range(4)]
-    lacking = [_kinds(history_of(number).events) - _kinds(mixed_history(6 * number + 4).events) for number in range(4)]
+    assert kinds[8].events == history_of(1, with_controller=True).events
+    assert [kinds[at].events for at in (2, 3, 9, 10)] == [scenarios()[at].events for at in range(4)]
+    assert kinds[6].settings.transactions and kinds[13].settings.transactions
+    lacking = [_kinds(history_of(number).events) - _kinds(mixed_history(7 * number + 4).events) for number in range(4)]
     assert all(lacking), "a swarm's seed leaves out kinds of events"
 
 

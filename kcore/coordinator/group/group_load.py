@@ -35,6 +35,8 @@ class GroupLoad:
     """A PartitionLoad.  publish(groups) is called under the lock of the partitions, on_loaded(group) under each group's
     lock, before requests can reach it."""
 
+    acts = False
+
     def __init__(
         self,
         topic_partition: TopicPartition,

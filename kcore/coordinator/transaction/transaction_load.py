@@ -19,6 +19,9 @@ class TransactionLoad:
     """A PartitionLoad.  publish(states) is called under the lock of the partitions, on_loaded() without it, before
     requests can reach what was loaded."""
 
+    #: Markers of a decided transaction are sent, which a successor that does not have the decision cannot take back.
+    acts = True
+
     def __init__(
         self,
         topic_partition: TopicPartition,

@@ -7,7 +7,7 @@ import pytest
 from kcore import errors
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
-from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.coordinator.coordinator_partitions import COMMIT_CHECK_MS, CoordinatorPartitions
 from tests.batches import batch
 
 from .group.harness import OFFSETS_TOPIC, MemoryReplicaManager
@@ -19,7 +19,8 @@ STEPS = ["read_batch", "finish", "publish", "activate"]
 class Load:
     """Remembers what it is called with; `at` may do something in the middle of a step."""
 
-    def __init__(self, partitions, at=None):
+    def __init__(self, partitions, at=None, *, acts=False):
+        self.acts = acts
         self._partitions = partitions
         self._at = at or {}
         self.steps = []
@@ -52,7 +53,7 @@ class Load:
 
 class Fixture:
     def __init__(self, *values):
-        time = MockTime()
+        self.time = time = MockTime()
         self.replica_manager = MemoryReplicaManager()
         self.scheduler = MockScheduler(time)
         self.partitions = CoordinatorPartitions(
@@ -66,8 +67,8 @@ class Fixture:
         self.partitions.append(P, batch(value), statuses.append)
         return statuses
 
-    def elect(self, epoch, at=None):
-        load = Load(self.partitions, at)
+    def elect(self, epoch, at=None, *, acts=False):
+        load = Load(self.partitions, at, acts=acts)
         self.partitions.elect(P, epoch, load)
         return load
 
@@ -86,6 +87,31 @@ def test_a_partition_is_loading_until_its_records_are_read_and_owned_from_then_o
     fixture.scheduler.tick()
     assert fixture.state == ({}, {P: 5})
     assert load.steps == [("read_batch", b"a"), ("read_batch", b"b"), ("finish",), ("publish",), ("activate",)]
+
+
+def test_what_is_acted_on_is_owned_once_its_records_are_committed():
+    """A successor may not have the others: then what was done because of them could not be taken back."""
+    fixture = Fixture(b"a", b"b")
+    log = fixture.replica_manager.logs[P]
+    log.high_watermark = 1
+    load = fixture.elect(5, acts=True)
+    fixture.scheduler.tick()
+    assert fixture.state == ({P: 5}, {}) and load.names == ["read_batch", "finish"]
+    log.high_watermark = 2
+    fixture.time.sleep(COMMIT_CHECK_MS)
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {P: 5}) and load.names == STEPS
+
+
+def test_a_partition_whose_records_are_not_committed_may_be_resigned_from():
+    fixture = Fixture(b"a")
+    fixture.replica_manager.logs[P].high_watermark = 0
+    load = fixture.elect(5, acts=True)
+    fixture.scheduler.tick()
+    fixture.resign(6)
+    fixture.time.sleep(COMMIT_CHECK_MS)
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {}) and load.names == ["read_batch", "finish"]
 
 
 def test_a_partition_without_records_is_owned_at_once():

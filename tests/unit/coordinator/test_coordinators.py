@@ -48,7 +48,8 @@ def test_a_change_of_leaders_comes_to_the_coordinator_of_the_topic(coordinators,
         [led("__consumer_offsets", 1, 5), led("orders", 7, 1)],
         [led("__transaction_state", 2, 6), led("__consumer_offsets", 3, 4)],
     )
-    assert groups.calls == [("elected", 1, 5), ("resigned", 3, 4)]
+    # What an earlier election has left is forgotten first: another broker may have led since.
+    assert groups.calls == [("resigned", 1, 5), ("elected", 1, 5), ("resigned", 3, 4)]
     assert transactions.calls == [("resigned", 2, 6)]
 
 

@@ -26,6 +26,13 @@ def test_PART_06_make_leader_returns_whether_leadership_is_new(node):
     assert partition.make_leader(update(epoch=2), 1) is True
 
 
+def test_a_leader_that_may_have_missed_another_one_leads_anew(node):
+    """Its coordinators have to read what the other one may have changed, and need an epoch that is above its."""
+    partition = node.lead(epoch=1)
+    assert partition.make_leader(update(epoch=2, partition_epoch=1), 1) is False
+    assert partition.make_leader(update(epoch=4, partition_epoch=2), 1) is True
+
+
 def test_PART_08_PART_09_nothing_is_written_without_leadership(leader):
     partition = leader.replica_manager.get_partition(TP)
     partition.resign()

@@ -29,11 +29,23 @@ def code_of(function, *args):
 
 
 class MemoryLog:
-    """As much of a log as the coordinator uses: batches one after the other, offsets assigned."""
+    """As much of a log as the coordinator uses: batches one after the other, offsets assigned.
+
+    high_watermark: set it, or all is committed.
+    """
 
     def __init__(self):
         self.log_start_offset = self.log_end_offset = 0
         self.batches = []
+        self._high_watermark = None
+
+    @property
+    def high_watermark(self):
+        return self.log_end_offset if self._high_watermark is None else self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset):
+        self._high_watermark = offset
 
     def append(self, batch):
         records = MemoryRecords(bytes(batch))
