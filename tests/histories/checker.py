@@ -144,8 +144,8 @@ class Finding(NamedTuple):
 def check(history: Iterable[Operation], legal: Collection[Anomaly] = LEGAL) -> list[Finding]:
     """Every finding but those of the kinds that are legal here."""
     logs = _logs(sorted(history, key=lambda operation: operation.invoked))
-    found = (finding for analysis in _ANALYSES for finding in analysis(logs))
-    return [finding for finding in found if finding.anomaly not in legal]
+    found = [finding for analysis in _ANALYSES for finding in analysis(logs) if finding.anomaly not in legal]
+    return [*found, *_cycle(logs, legal)]
 
 
 @dataclass(slots=True)
@@ -367,27 +367,24 @@ def _real_time(logs: _Logs) -> Iterator[Finding]:
 
 # -- cycles ---------------------------------------------------------------------------------------------
 
-
-class _Edges:
-    """Operation -> those that come before it."""
-
-    def __init__(self) -> None:
-        self.before: dict[Operation, set[Operation]] = defaultdict(set)
-
-    def add(self, first: Operation | None, second: Operation | None) -> None:
-        if first is not None and second is not None and first is not second:
-            self.before[second].add(first)
+#: (before, after)
+_Edges = Iterator[tuple[Operation | None, Operation | None]]
 
 
-def _cycles(logs: _Logs) -> Iterator[Finding]:
-    """At most one of each kind."""
-    writes, reads, lacks = _Edges(), _Edges(), _Edges()
+def _write_edges(logs: _Logs) -> _Edges:
     for partition, offsets in logs.offsets.items():
         for one, other in pairwise(offsets):
-            writes.add(logs.writers.get((partition, one)), logs.writers.get((partition, other)))
+            yield logs.writers.get((partition, one)), logs.writers.get((partition, other))
+
+
+def _read_edges(logs: _Logs) -> _Edges:
     for place, readers in logs.readers.items():
         for reader in readers:
-            reads.add(logs.writers.get(place), reader)
+            yield logs.writers.get(place), reader
+
+
+def _lack_edges(logs: _Logs) -> _Edges:
+    """From who has not read a record yet to who has written it."""
     for operation in logs.history:
         ends: dict[Partition, int] = {}
         for (partition, offset), _ in operation.polled:
@@ -396,29 +393,34 @@ def _cycles(logs: _Logs) -> Iterator[Finding]:
             offsets = logs.offsets[partition]
             at = bisect_right(offsets, end)
             if at < len(offsets):
-                lacks.add(operation, logs.writers.get((partition, offsets[at])))
-    for anomaly, edges in (
-        (Anomaly.READ_CYCLE, (reads,)),
-        (Anomaly.WRITE_CYCLE, (writes,)),
-        (Anomaly.WRITE_READ_CYCLE, (writes, reads)),
-        (Anomaly.ANTI_DEPENDENCY_CYCLE, (writes, reads, lacks)),
-    ):
-        cycle = _cycle(edges)
-        if cycle:
+                yield operation, logs.writers.get((partition, offsets[at]))
+
+
+_CYCLES = {
+    Anomaly.READ_CYCLE: (_read_edges,),
+    Anomaly.WRITE_CYCLE: (_write_edges,),
+    Anomaly.WRITE_READ_CYCLE: (_write_edges, _read_edges),
+    Anomaly.ANTI_DEPENDENCY_CYCLE: (_write_edges, _read_edges, _lack_edges),
+}
+
+
+def _cycle(logs: _Logs, legal: Collection[Anomaly]) -> Iterator[Finding]:
+    """The first one of the strictest kind: each of the others may have it in it."""
+    for anomaly, sources in _CYCLES.items():
+        if anomaly in legal:
+            continue
+        before: dict[Operation, set[Operation]] = defaultdict(set)
+        for source in sources:
+            for one, other in source(logs):
+                if one is not None and other is not None and one is not other:
+                    before[other].add(one)
+        try:
+            # What follows nothing is in no cycle.
+            TopologicalSorter({operation: others & before.keys() for operation, others in before.items()}).prepare()
+        except CycleError as error:
+            cycle = _distinct(error.args[1])
             yield Finding(anomaly, f"{len(cycle)} operations", tuple(cycle))
-            return  # each of the others has this one in it
-
-
-def _cycle(edges: Sequence[_Edges]) -> list[Operation]:
-    graph: dict[Operation, set[Operation]] = defaultdict(set)
-    for some in edges:
-        for operation, before in some.before.items():
-            graph[operation] |= before
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        return list(error.args[1][:-1])
-    return []
+            return
 
 
 def _distinct(operations: Iterable[Operation]) -> list[Operation]:
@@ -429,7 +431,4 @@ def _name(place: Place) -> str:
     return f"{place[0]}@{place[1]}"
 
 
-_ANALYSES = (
-    *(_inconsistent_offsets, _bad_reads, _unread_writes, _vanished, _duplicates, _polls, _sends, _real_time),
-    _cycles,
-)
+_ANALYSES = (_inconsistent_offsets, _bad_reads, _unread_writes, _vanished, _duplicates, _polls, _sends, _real_time)

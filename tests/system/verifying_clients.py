@@ -1,4 +1,5 @@
-"""Clients on threads of their own, which tell the histories of the partitions what they send and see.
+"""Clients on threads of their own, which tell the histories of the partitions what they send and see, and one that
+records its polls for the checker of histories.
 
 Each client is one of librdkafka.  Those that fail for want of a broker try again; whatever contradicts what was seen
 before goes into the history as a fault.
@@ -12,11 +13,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from tests.histories.checker import Kind, Operation, Poll
 from tests.system.partition_history import PartitionHistory
 
 #: Records that a producer has sent and no broker has answered.
@@ -165,6 +167,46 @@ class TailReader(_Reader):
 
     def close(self) -> None:
         self._assigned_consumer.close()
+
+
+class CommittedReader(_ClientThread):
+    """A consumer with read_committed that reads partitions from their start on and adds each poll to a history.
+
+    topics: name -> number of partitions.
+    """
+
+    def __init__(self, servers: str, name: str, topics: Mapping[str, int], history: list[Operation]) -> None:
+        super().__init__(name)
+        self._history = history
+        self.positions = {(topic, number): 0 for topic, count in topics.items() for number in range(count)}
+        self._consumer = confluent_kafka.Consumer(
+            _client(servers, group_id=name, enable_auto_commit=False, auto_offset_reset="error", check_crcs=True)
+            | {"isolation.level": "read_committed"}
+        )
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._consumer.assign([TopicPartition(*partition, at) for partition, at in self.positions.items()])
+
+    def step(self) -> None:
+        invoked = time.monotonic()
+        records: dict[str, list[tuple[int, object]]] = {}
+        is_out_of_range = False
+        for message in self._consumer.consume(500, 0.1):
+            if (error := message.error()) is not None:
+                # A leader that does not know yet that it leads no more sends its readers out of range.
+                is_out_of_range = is_out_of_range or error.code() == KafkaError._AUTO_OFFSET_RESET
+                continue
+            topic, number, offset = message.topic(), message.partition(), message.offset()
+            records.setdefault(f"{topic}-{number}", []).append((offset, message.value()))
+            self.positions[topic, number] = offset + 1
+        if records:
+            self._history.append(Operation(self.name, Kind.OK, (Poll(records),), invoked, time.monotonic()))
+        if is_out_of_range:
+            self._go_on()
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 class FreshReader(_Reader):
