@@ -12,8 +12,8 @@ pytest.importorskip("confluent_kafka")
 import kcore
 from kcore.coordinator.transaction.transaction_state import TransactionState
 from tests.histories.checker import Kind, Operation, Poll, Send, check
+from tests.system.recording_clients import CommittedReader
 from tests.system.test_kill_dash_nine import Serve
-from tests.system.verifying_clients import CommittedReader
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient, await_markers, committed
 from tests.waiting import wait_until

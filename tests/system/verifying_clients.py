@@ -1,5 +1,4 @@
-"""Clients on threads of their own, which tell the histories of the partitions what they send and see, and one that
-records its polls for the checker of histories.
+"""Clients on threads of their own, which tell the histories of the partitions what they send and see.
 
 Each client is one of librdkafka.  Those that fail for want of a broker try again; whatever contradicts what was seen
 before goes into the history as a fault.
@@ -13,12 +12,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.histories.checker import Kind, Operation, Poll
 from tests.system.partition_history import PartitionHistory
 
 #: Records that a producer has sent and no broker has answered.
@@ -33,11 +31,11 @@ _STOP_S = 120
 _HANG_S = 30
 
 
-def _client(servers: str, **settings: object) -> dict[str, object]:
+def client_settings(servers: str, **settings: object) -> dict[str, object]:
     return {"bootstrap.servers": servers, "log_level": 2, **{n.replace("_", "."): v for n, v in settings.items()}}
 
 
-class _ClientThread:
+class ClientThread:
     """Repeats `step` until stop()."""
 
     def __init__(self, name: str) -> None:
@@ -75,7 +73,7 @@ class _ClientThread:
             self.crash = error
 
 
-class VerifyingProducer(_ClientThread):
+class VerifyingProducer(ClientThread):
     """Idempotent, acks=all; to each partition in turn."""
 
     def __init__(self, servers: str, name: str, topic: str, histories: Sequence[PartitionHistory], codec: str) -> None:
@@ -85,7 +83,7 @@ class VerifyingProducer(_ClientThread):
         self._count = 0
         # No time-out: how long a partition may be without a leader is up to the kills.
         self._producer = confluent_kafka.Producer(
-            _client(servers, acks="all", enable_idempotence=True, linger_ms=2, message_timeout_ms=0)
+            client_settings(servers, acks="all", enable_idempotence=True, linger_ms=2, message_timeout_ms=0)
             | {"compression.type": codec}
         )
 
@@ -111,14 +109,14 @@ class VerifyingProducer(_ClientThread):
         return int(self._producer.flush(timeout_s))
 
 
-class _Reader(_ClientThread):
+class _Reader(ClientThread):
     def __init__(self, servers: str, name: str, topic: str, histories: Sequence[PartitionHistory]) -> None:
         super().__init__(name)
         self._servers, self._topic, self._histories = servers, topic, histories
 
     def _consumer(self, **settings: object) -> confluent_kafka.Consumer:
         defaults = {"group_id": self.name, "enable_auto_commit": False, "auto_offset_reset": "error"}
-        return confluent_kafka.Consumer(_client(self._servers, **(defaults | {"check_crcs": True} | settings)))
+        return confluent_kafka.Consumer(client_settings(self._servers, **(defaults | {"check_crcs": True} | settings)))
 
     def _assigned(self, offsets: Sequence[int]) -> confluent_kafka.Consumer:
         consumer = self._consumer()
@@ -167,46 +165,6 @@ class TailReader(_Reader):
 
     def close(self) -> None:
         self._assigned_consumer.close()
-
-
-class CommittedReader(_ClientThread):
-    """A consumer with read_committed that reads partitions from their start on and adds each poll to a history.
-
-    topics: name -> number of partitions.
-    """
-
-    def __init__(self, servers: str, name: str, topics: Mapping[str, int], history: list[Operation]) -> None:
-        super().__init__(name)
-        self._history = history
-        self.positions = {(topic, number): 0 for topic, count in topics.items() for number in range(count)}
-        self._consumer = confluent_kafka.Consumer(
-            _client(servers, group_id=name, enable_auto_commit=False, auto_offset_reset="error", check_crcs=True)
-            | {"isolation.level": "read_committed"}
-        )
-        self._go_on()
-
-    def _go_on(self) -> None:
-        self._consumer.assign([TopicPartition(*partition, at) for partition, at in self.positions.items()])
-
-    def step(self) -> None:
-        invoked = time.monotonic()
-        records: dict[str, list[tuple[int, object]]] = {}
-        is_out_of_range = False
-        for message in self._consumer.consume(500, 0.1):
-            if (error := message.error()) is not None:
-                # A leader that does not know yet that it leads no more sends its readers out of range.
-                is_out_of_range = is_out_of_range or error.code() == KafkaError._AUTO_OFFSET_RESET
-                continue
-            topic, number, offset = message.topic(), message.partition(), message.offset()
-            records.setdefault(f"{topic}-{number}", []).append((offset, message.value()))
-            self.positions[topic, number] = offset + 1
-        if records:
-            self._history.append(Operation(self.name, Kind.OK, (Poll(records),), invoked, time.monotonic()))
-        if is_out_of_range:
-            self._go_on()
-
-    def close(self) -> None:
-        self._consumer.close()
 
 
 class FreshReader(_Reader):
@@ -331,6 +289,6 @@ class GroupReader(_Reader):
                 self._committed[partition.partition] = max(self._committed[partition.partition], partition.offset)
 
 
-def stop_all(clients: Sequence[_ClientThread]) -> list[str]:
+def stop_all(clients: Sequence[ClientThread]) -> list[str]:
     """The names of those that do not stop."""
     return [client.name for client in clients if not client.stop()]
