@@ -1,4 +1,4 @@
-"""What copied one partition to another, by their logs: operations for the checker of histories."""
+"""What copied records from one partition to another, by their logs: operations for the checker of histories."""
 
 from __future__ import annotations
 
@@ -45,15 +45,18 @@ def copies(
     source: Partition, source_log: Iterable[LogTransaction], target: Partition, target_log: Iterable[LogTransaction]
 ) -> Iterator[Operation]:
     """Each transaction of the target as one that has polled its values in the source.  All are of one process: whoever
-    copies goes on where the last committed transaction has ended.
+    copies goes on where the last committed transaction has ended.  Values that are not in the source are left out:
+    others may copy to the target too.
 
-    Of a value that is in the source several times the committed one was polled; one that is not there at all was not.
+    Of a value that is in the source several times the committed one was polled.
     """
     offsets: dict[bytes | None, int] = {}
     for transaction in sorted(source_log, key=lambda transaction: transaction.kind is Kind.OK):
         offsets |= {value: offset for offset, value in transaction.records}
     for number, (kind, records) in enumerate(target_log):
-        polled = [(offsets[value], value) for _, value in records if value in offsets]
-        sends = [Send(target, value, offset) for offset, value in records]
-        # When it was is not in the log: before everything else, and for an unknown time.
-        yield Operation(f"from {source} to {target}", kind, [Poll({source: polled}), *sends], number * 1e-9)
+        copied = [(offset, value) for offset, value in records if value in offsets]
+        if copied:
+            polled = Poll({source: [(offsets[value], value) for _, value in copied]})
+            sends = [Send(target, value, offset) for offset, value in copied]
+            # When it was is not in the log: before everything else, and for an unknown time.
+            yield Operation(f"from {source} to {target}", kind, [polled, *sends], number * 1e-9)

@@ -3,7 +3,7 @@
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from tests.histories.checker import Anomaly, Kind, Poll, Send, check
+from tests.histories.checker import Anomaly, Kind, Operation, Poll, Send, check
 from tests.histories.copies import copies, transactions
 
 COMMIT, ABORT = ControlRecordType.COMMIT, ControlRecordType.ABORT
@@ -42,12 +42,16 @@ SOURCE = [(1, b"a", b"b"), (1, COMMIT), (1, b"x"), (1, ABORT), (1, b"c"), (1, CO
 
 def found(*target):
     source = transactions(log(*SOURCE))
-    written = copies("nothing", [], "s-0", source)
+    written = [
+        Operation(number, kind, [Send("s-0", value, offset) for offset, value in records], number - 99, number - 99)
+        for number, (kind, records) in enumerate(source)
+    ]
     return {finding.anomaly for finding in check([*written, *copies("s-0", source, "t-0", transactions(log(*target)))])}
 
 
 def test_a_copy_is_an_operation_that_polls_and_sends():
-    (operation,) = copies("s-0", transactions(log(*SOURCE)), "t-0", transactions(log((7, b"b", b"a"), (7, ABORT))))
+    target = transactions(log((7, b"b", b"a"), (7, ABORT), (8, b"of another source"), (8, COMMIT)))
+    (operation,) = copies("s-0", transactions(log(*SOURCE)), "t-0", target)
     assert operation.kind is Kind.FAIL
     assert operation.actions == [Poll({"s-0": [(1, b"b"), (0, b"a")]}), Send("t-0", b"b", 0), Send("t-0", b"a", 1)]
 
