@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,7 +52,7 @@ TRANSACTION_PARTITIONS = 3
 SIZE = 50
 _JAVA = ("-Xmx128M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
-#: What a round kills, and how often.
+#: What a round kills; so often in as many rounds as there are here.
 VICTIMS = {
     "a leader": 4,
     "the coordinator of transactions": 4,
@@ -140,27 +140,23 @@ def copiers(servers: str, directory: Path) -> list[Copier]:
 
 
 class Chain:
-    """One run.  rng: decides who is killed when."""
+    """One run over three brokers with these ids.  rng: decides who is killed when."""
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, processes: BrokerProcesses, brokers: Sequence[int], directory: Path, seed: int) -> None:
         self._rng = random.Random(seed)
+        self._brokers = brokers
+        self._servers = processes.bootstrap_servers
+        self.processes = processes
+        self.copiers = copiers(self._servers, directory)
         self.actions: Counter[str] = Counter()
+        self._victims_to_come: list[str] = []
         self.history: list[Operation] = []
-        self.processes = BrokerProcesses(directory, topic=OUTPUT, partitions=TOPICS[OUTPUT], session_ms=SESSION_MS)
-        settings = {
-            "transaction.state.log.num.partitions": str(TRANSACTION_PARTITIONS),
-            "group.initial.rebalance.delay.ms": "0",
-        }
-        self.processes.settings = dict.fromkeys(BROKERS, settings)
-        servers = self.processes.bootstrap_servers
-        self.copiers = copiers(servers, directory)
-        self._servers = servers
 
     def run(self, seconds: float) -> None:
         processes = self.processes
         processes.start_all()
         for topic, partitions in TOPICS.items():
-            create_topic(self._servers, NewTopic(topic, partitions, len(BROKERS), config=TOPIC_SETTINGS))
+            create_topic(self._servers, NewTopic(topic, partitions, len(self._brokers), config=TOPIC_SETTINGS))
         end = time.monotonic() + seconds
         self.writer = TransactionalWriter(
             self._servers, "writer", INPUT, PARTITIONS, self.history, random.Random(self._rng.random())
@@ -177,7 +173,10 @@ class Chain:
     # -- rounds -----------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        (what,) = self._rng.choices(list(VICTIMS), list(VICTIMS.values()))
+        if not self._victims_to_come:
+            every = [what for what, count in VICTIMS.items() for _ in range(count)]
+            self._victims_to_come = self._rng.sample(every, len(every))
+        what = self._victims_to_come.pop()
         self.actions[f"kill {what}"] += 1
         self.processes.note(f"kill {what}")
         if what == "a copier":
@@ -198,7 +197,7 @@ class Chain:
         processes = self.processes
         topic = self._rng.choice(list(TOPICS))
         if what == "two brokers":
-            return self._rng.sample(BROKERS, 2)
+            return self._rng.sample(self._brokers, 2)
         if what == "the controller":
             leader = processes.controller()
         else:
@@ -212,7 +211,7 @@ class Chain:
             }[what]
             state = processes.state(*partition)
             leader = None if state is None else state.leader
-        return [leader if leader in processes.running else self._rng.choice(BROKERS)]  # type: ignore[list-item]
+        return [leader if leader in processes.running else self._rng.choice(self._brokers)]  # type: ignore[list-item]
 
     def _sleep(self, most_s: float) -> None:
         end = time.monotonic() + self._rng.uniform(0, most_s)
@@ -323,8 +322,18 @@ class Chain:
         self.processes.close()
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m ci.interop.copier_chain", description=__doc__)
+def kcore_chain(directory: Path, seed: int) -> Chain:
+    processes = BrokerProcesses(directory, topic=OUTPUT, partitions=TOPICS[OUTPUT], session_ms=SESSION_MS)
+    settings = {
+        "transaction.state.log.num.partitions": str(TRANSACTION_PARTITIONS),
+        "group.initial.rebalance.delay.ms": "0",
+    }
+    processes.settings = dict.fromkeys(BROKERS, settings)
+    return Chain(processes, BROKERS, directory, seed)
+
+
+def main(arguments: Sequence[str], chain_of: Callable[[Path, int], Chain], description: str | None) -> int:
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=None, help="else from the clock")
     parser.add_argument("--verbose", action="store_true", help="print what is done when")
@@ -335,7 +344,7 @@ def main(arguments: Sequence[str]) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     print(f"copier chain: seed {seed}, {options.minutes:g} minutes in {directory}", flush=True)
     begin = time.monotonic()
-    chain = Chain(directory, seed)
+    chain = chain_of(directory, seed)
     if options.verbose:
         chain.processes.on_event = lambda at, event: print(f"{at:8.1f} {event}", flush=True)
     try:
@@ -355,4 +364,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], kcore_chain, __doc__))
