@@ -35,7 +35,7 @@ from confluent_kafka.admin import NewTopic  # noqa: E402
 
 import kcore  # noqa: E402
 from kcore.inspect.replica_diff import compare  # noqa: E402
-from tests.histories.checker import Kind, Operation, Poll, check  # noqa: E402
+from tests.histories.checker import LEGAL, Anomaly, Kind, Operation, Poll, check  # noqa: E402
 from tests.histories.copies import LogTransaction, copies, transactions  # noqa: E402
 from tests.system.broker_processes import BROKERS, BrokenCluster, BrokerProcesses, await_true  # noqa: E402
 from tests.system.kill_everything import TOPIC_SETTINGS, create_topic  # noqa: E402
@@ -313,8 +313,10 @@ class Chain:
             raise BrokenCluster("\n".join([f"{len(faults)} faults:", *faults[:20]]))
 
     def report(self) -> str:
+        # Without the copiers' logs nobody has sent what is read after the first step.
+        found = check(list(self.history), LEGAL | {Anomaly.UNWRITTEN_READ, Anomaly.UNSEEN})
         tails = [f"-- {c.name}\n{c.output.read_text(errors='replace')[-2500:]}" for c in self.copiers if c.starts]
-        return "\n".join([self.processes.report(), *tails])
+        return "\n".join([*map(str, found[:5]), self.processes.report(), *tails])
 
     def close(self) -> None:
         for copier in self.copiers:
