@@ -239,8 +239,8 @@ class BrokerProcesses:
 
     # -- what the store says; None while it is away -----------------------------------------------------
 
-    def state(self, partition: int) -> znodes.PartitionStateZNode | None:
-        data = self._get(znodes.partition_state(self._topic, partition))
+    def state(self, partition: int, topic: str | None = None) -> znodes.PartitionStateZNode | None:
+        data = self._get(znodes.partition_state(topic or self._topic, partition))
         return znodes.PartitionStateZNode.decode(data) if data is not None else None
 
     def states(self) -> list[znodes.PartitionStateZNode | None]:

@@ -1,4 +1,5 @@
-"""PartitionHistory: what all clients of one partition have sent and seen, and whether one history explains all of it.
+"""PartitionHistory: what all clients of one partition have sent and seen, kept in little memory for the checker of
+histories.
 
 A partition is a list to which records are appended.  It is linear if each record has one place in it that every reader
 sees, now and later, and if a record that was sent after another's acknowledgement comes after that one.
@@ -11,12 +12,14 @@ another leader it may send a second batch there before the first, which the old 
 
 from __future__ import annotations
 
+import math
 import threading
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kcore.record.record_batch import RecordBatch
+from tests.histories.checker import Kind, Operation, Poll, Send, check
 
 #: A fault is reported at most so many times for each partition.
 MAX_FAULTS = 20
@@ -115,65 +118,54 @@ class PartitionHistory:
 
         new_epochs: offsets at which a producer goes on under a higher epoch, of epoch_starts().
         """
-        found = [*dense_offset_faults(log), *self._read_faults(log), *self._acknowledgement_faults(log)]
-        found += [*self._order_faults(log, new_epochs), *self._real_time_faults(log)]
+        found = [*dense_offset_faults(log), *self._gaps(log), *map(str, check(self._operations(log, new_epochs)))]
         return [*self.faults, *(f"{self.name}: {text}" for text in found[:MAX_FAULTS])]
 
-    def _read_faults(self, log: Mapping[int, bytes]) -> list[str]:
-        return [
-            f"{value[:40]!r} was read at {offset}, where the log has {log.get(offset, b'nothing')[:40]!r}"
-            for offset, value in enumerate(self.values)
-            if log.get(offset) != value
-        ]
+    def _gaps(self, log: Mapping[int, bytes]) -> Iterator[str]:
+        """A producer that gives up nothing leaves nothing out, acknowledged or not."""
+        numbers: dict[str, set[int]] = {}
+        for value in log.values():
+            producer, number = producer_and_number(value)
+            numbers.setdefault(producer, set()).add(number)
+        for producer, there in numbers.items():
+            if missing := sorted(set(range(max(there))) - there):
+                yield f"{producer}:{max(there)} is there, and {producer}:{missing[0]} is not"
 
-    def _acknowledgement_faults(self, log: Mapping[int, bytes]) -> list[str]:
-        values = set(log.values())
-        found = []
-        for producer, by_number in self._acknowledged.items():
-            for number, (offset, _) in by_number.items():
-                value = value_of(producer, number)
-                if offset == UNKNOWN_OFFSET:
-                    if value not in values:
-                        found.append(f"{producer}:{number} was acknowledged, and is not there")
-                elif log.get(offset) != value:
-                    there = log.get(offset, b"nothing")[:40]
-                    found.append(f"{producer}:{number} was acknowledged at {offset}, where the log has {there!r}")
-        return found
+    def _operations(self, log: Mapping[int, bytes], new_epochs: Collection[int]) -> Iterator[Operation]:
+        """Each send, what the readers have read, and the whole log in the end, but for _earlier_copies()."""
+        for producer, times in self._sent.items():
+            acknowledged = self._acknowledged.get(producer, {})
+            for number, time in enumerate(times):
+                answer = acknowledged.get(number)
+                kind = Kind.INFO if answer is None else Kind.OK
+                offset = None if answer is None or answer.offset == UNKNOWN_OFFSET else answer.offset
+                send = Send(self.name, value_of(producer, number), offset)
+                yield Operation(producer, kind, (send,), time, math.inf if answer is None else answer.time)
+        end = max((times[-1] for times in self._sent.values()), default=0.0)
+        end = max([end, *(a.time for by_number in self._acknowledged.values() for a in by_number.values())])
+        earlier = self._earlier_copies(log, new_epochs)
+        for reader, records in (("readers", enumerate(self.values)), ("the log", sorted(log.items()))):
+            left = [record for record in records if record[0] not in earlier]
+            poll = Poll({self.name: left}, is_whole=reader == "the log")
+            yield Operation(reader, Kind.OK, (poll,), end + 1, end + 2)
+            end += 2
 
-    def _order_faults(self, log: Mapping[int, bytes], new_epochs: Collection[int]) -> list[str]:
-        """Each producer's records are there in its order, each once; at the begin of a new epoch those may come again
-        that were not acknowledged at an earlier place."""
-        found = []
-        numbers = dict.fromkeys(self._sent, -1)
+    def _earlier_copies(self, log: Mapping[int, bytes], new_epochs: Collection[int]) -> set[int]:
+        """The offsets of records that their producer has sent again under a new epoch, because they were not
+        acknowledged there."""
+        found = set()
+        epoch_begins: dict[str, int] = {}
+        last: dict[tuple[str, int], int] = {}
         for offset in sorted(log):
             producer, number = producer_and_number(log[offset])
-            before = numbers.get(producer)
-            if before is None or number >= len(self._sent[producer]):
-                found.append(f"{producer}:{number} is at {offset}, and was never sent")
-            elif number <= before:
-                if offset not in new_epochs:
-                    found.append(f"{producer}:{number} is at {offset}, after {producer}:{before}")
-                for again in range(number, before + 1):
-                    first = self._acknowledged.get(producer, {}).get(again, Acknowledgement(UNKNOWN_OFFSET, 0)).offset
-                    if UNKNOWN_OFFSET < first < offset:
-                        found.append(f"{producer}:{again} is there again from {offset} on, acknowledged at {first}")
-            elif number > before + 1:
-                found.append(f"{producer}:{number} is at {offset}, right after {producer}:{before}")
-            numbers[producer] = number
-        return found
-
-    def _real_time_faults(self, log: Mapping[int, bytes]) -> list[str]:
-        """A record that was acknowledged before another was sent comes before it."""
-        found = []
-        last_sent, last = float("-inf"), ""
-        for offset in sorted(log):
-            producer, number = producer_and_number(log[offset])
-            acknowledgement = self._acknowledged.get(producer, {}).get(number)
-            if acknowledgement is not None and acknowledgement.time < last_sent:
-                found.append(f"{producer}:{number} is at {offset}, after {last}, which was sent later")
-            times: Sequence[float] = self._sent.get(producer, ())
-            if number < len(times) and times[number] > last_sent:
-                last_sent, last = times[number], f"{producer}:{number}"
+            if offset in new_epochs:
+                epoch_begins[producer] = offset
+            copy = last.get((producer, number))
+            if copy is not None and copy < epoch_begins.get(producer, -1):
+                answer = self._acknowledged.get(producer, {}).get(number)
+                if answer is None or answer.offset != copy:
+                    found.add(copy)
+            last[producer, number] = offset
         return found
 
 

@@ -2,6 +2,7 @@
 
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.histories.checker import Anomaly
 from tests.system.partition_history import PartitionHistory, epoch_starts, value_of
 
 A0, A1, A2, B0, B1 = (value_of(name, number) for name, number in [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)])
@@ -28,7 +29,12 @@ LOG = {0: A0, 1: B0, 2: A1}
 
 
 def faults(log, *events):
-    return [fault.removeprefix("p: ") for fault in history(*SENT, *events).faults_beside(log)]
+    return found(history(*SENT, *events).faults_beside(log))
+
+
+def found(faults):
+    """The first line of each; what follows are the operations that prove it."""
+    return [fault.removeprefix("p: ").splitlines()[0] for fault in faults]
 
 
 def test_records_in_the_order_of_each_producer_are_a_linear_history():
@@ -43,12 +49,13 @@ def test_what_was_not_acknowledged_may_be_there_or_not():
 
 
 def test_an_acknowledged_record_that_is_not_there_is_a_fault():
-    assert faults({0: A0}, ("ack", B0, 1, 3.0)) == ["b:0 was acknowledged at 1, where the log has b'nothing'"]
-    assert faults({0: A0}, ("ack", B0, -1001, 3.0)) == ["b:0 was acknowledged, and is not there"]
+    lost = faults({0: A0}, ("ack", B0, 1, 3.0))
+    assert lost == [f"{Anomaly.UNSEEN}: p@1, {B0!r}", f"{Anomaly.VANISHED}: p@1"]
+    assert faults({0: A0}, ("ack", B0, -1001, 3.0)) == [f"{Anomaly.UNSEEN}: p, offset unknown, {B0!r}"]
 
 
 def test_an_acknowledged_record_at_another_offset_is_a_fault():
-    assert "b:0 was acknowledged at 0" in faults(LOG, ("ack", B0, 0, 3.0))[0]
+    assert faults(LOG, ("ack", B0, 0, 3.0))[0] == f"{Anomaly.INCONSISTENT_OFFSET}: p@0 is {A0!r}, {B0!r}"
 
 
 def test_a_duplicate_may_be_acknowledged_without_an_offset():
@@ -56,16 +63,17 @@ def test_a_duplicate_may_be_acknowledged_without_an_offset():
 
 
 def test_a_record_that_is_there_twice_is_a_fault():
-    assert faults({0: A0, 1: A0}) == ["a:0 is at 1, after a:0"]
+    assert faults({0: A0, 1: A0}) == [f"{Anomaly.DUPLICATE}: {A0!r} is at [0, 1] of p"]
 
 
 def test_a_record_may_be_there_again_under_a_new_epoch_unless_it_was_acknowledged_before():
     log = {0: A0, 1: A0, 2: A1}
     assert history(*SENT).faults_beside(log, {1}) == []
     assert history(*SENT, ("ack", A0, 1, 3.0)).faults_beside(log, {1}) == []
-    (fault,) = history(*SENT, ("ack", A0, 0, 3.0)).faults_beside(log, {1})
-    assert fault == "p: a:0 is there again from 1 on, acknowledged at 0"
-    assert history(*SENT).faults_beside({0: A0, 1: A0, 2: A0}, {1}) == ["p: a:0 is at 2, after a:0"]
+    (fault,) = found(history(*SENT, ("ack", A0, 0, 3.0)).faults_beside(log, {1}))
+    assert fault == f"{Anomaly.DUPLICATE}: {A0!r} is at [0, 1] of p"
+    (fault,) = found(history(*SENT).faults_beside({0: A0, 1: A0, 2: A0}, {1}))
+    assert fault == f"{Anomaly.DUPLICATE}: {A0!r} is at [1, 2] of p"
 
 
 def test_where_producers_begin_epochs_and_sequences_that_no_broker_may_accept():
@@ -89,17 +97,21 @@ def test_where_producers_begin_epochs_and_sequences_that_no_broker_may_accept():
 
 
 def test_a_producers_records_in_another_order_or_with_one_missing_are_a_fault():
-    assert faults({0: A1, 1: A0})[0] == "a:1 is at 0, right after a:-1"
+    assert faults({0: A1, 1: A0}, ("ack", A0, 1, 3.0), ("ack", A1, 0, 3.0)) == [
+        f"{Anomaly.NONMONOTONIC_SEND}: a has sent p@0 after 1"
+    ]
+    assert faults({0: A1}) == ["a:1 is there, and a:0 is not"]
 
 
 def test_a_record_that_nobody_has_sent_is_a_fault():
-    assert faults({0: A0, 1: A1, 2: A2}) == ["a:2 is at 2, and was never sent"]
-    assert faults({0: value_of("c", 0)}) == ["c:0 is at 0, and was never sent"]
+    assert faults({0: A0, 1: A1, 2: A2}) == [f"{Anomaly.UNWRITTEN_READ}: p@2, {A2!r:.60}"]
+    assert faults({0: value_of("c", 0)}) == [f"{Anomaly.UNWRITTEN_READ}: p@0, {value_of('c', 0)!r:.60}"]
 
 
 def test_another_value_at_an_offset_that_was_read_is_a_fault():
     assert len(faults(LOG, ("read", 0, A0), ("read", 0, B0))) == 1
-    assert "was read at 1, where the log has b'nothing'" in faults({0: A0}, ("read", 0, A0), ("read", 1, B0))[0]
+    assert faults({0: A0}, ("read", 0, A0), ("read", 1, B0)) == [f"{Anomaly.VANISHED}: p@1"]
+    assert faults({0: B0}, ("read", 0, A0)) == [f"{Anomaly.INCONSISTENT_OFFSET}: p@0 is {A0!r}, {B0!r}"]
 
 
 def test_a_gap_in_what_is_read_is_a_fault():
@@ -116,7 +128,7 @@ def test_a_high_watermark_that_goes_back_is_a_fault():
 
 def test_a_record_acknowledged_before_another_was_sent_comes_before_it():
     late = [("ack", A0, 1, 1.2)]
-    assert faults({0: B0, 1: A0}, *late) == ["a:0 is at 1, after b:0, which was sent later"]
+    assert faults({0: B0, 1: A0}, *late) == [f"{Anomaly.REALTIME_SEND}: p@1"]
     # Both were under way at the same time: either order.
     assert faults({0: B0, 1: A0}, ("ack", A0, 1, 1.6)) == []
 

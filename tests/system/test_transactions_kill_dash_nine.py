@@ -7,8 +7,12 @@ import time
 
 import pytest
 
+pytest.importorskip("confluent_kafka")
+
 import kcore
 from kcore.coordinator.transaction.transaction_state import TransactionState
+from tests.histories.checker import Kind, Operation, Poll, Send, check
+from tests.system.recording_clients import CommittedReader
 from tests.system.test_kill_dash_nine import Serve
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient, await_markers, committed
@@ -39,53 +43,67 @@ def begin(txn):
     wait_until(lambda: txn.init(timeout_ms=900_000).error_code == 0)
 
 
-def transact_until_dead(broker, decided):
-    """One transaction after the other, the same value to both partitions; note those whose end was acknowledged."""
+def transact_until_dead(broker, process, history):
+    """One transaction after the other, a record to each partition.  Nobody is told how the one at the kill ends."""
     sequences = [0, 0]
+    sends, invoked = [], time.monotonic()
     try:
         with Client(broker) as client:
             txn = TransactionalClient(client).find()
             begin(txn)
-            epoch, count = txn.producer.epoch, 0
+            count = 0
             while True:
-                value, is_commit = b"%d-%d" % (epoch, count), count % 4 != 3
+                sends, invoked = [], time.monotonic()
                 while txn.add([T0, T1]) != {T0: 0, T1: 0}:
                     pass  # the last one is not complete yet
                 for number in (0, 1):
-                    assert txn.produce("t", number, value, base_sequence=sequences[number]) == 0
+                    sends.append(Send(f"t-{number}", b"%s-%d" % (process.encode(), count)))
+                    assert txn.produce("t", number, sends[-1].value, base_sequence=sequences[number]) == 0
+                    sends[-1] = sends[-1]._replace(offset=txn.offset)
                     sequences[number] += 1
+                is_commit = count % 4 != 3
                 assert txn.end(is_commit) == 0
-                decided[value] = is_commit
+                kind = Kind.OK if is_commit else Kind.FAIL
+                history.append(Operation(process, kind, sends, invoked, time.monotonic()))
                 count += 1
-    except (OSError, EOFError, struct.error):
-        pass  # it is dead
+    except (OSError, EOFError, struct.error):  # it is dead
+        history.append(Operation(process, Kind.INFO, sends, invoked))
+
+
+def is_acknowledged(operation):
+    return operation.process.startswith("producer") and operation.kind is not Kind.INFO
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_kill_dash_nine_each_transaction_is_there_as_a_whole_or_not_at_all(tmp_path, seed):
+def test_TXN_67_after_kill_dash_nine_each_transaction_is_there_as_a_whole_or_not_at_all(tmp_path, seed):
     rng = random.Random(seed)
-    decided = {}
+    history = []
     for life in range(4):
         broker = serve(tmp_path)
         if life == 0:
             with Client(broker) as client:
                 make_topic(client)
-        producer = threading.Thread(target=transact_until_dead, args=(broker, decided))
+        reader = CommittedReader(f"127.0.0.1:{broker.port}", f"reader{life}", {"t": 2}, history)
+        producer = threading.Thread(target=transact_until_dead, args=(broker, f"producer{life}", history))
+        reader.start()
         producer.start()
-        wait_until(lambda life=life: len(decided) > 20 * (life + 1))
+        wait_until(lambda life=life: sum(map(is_acknowledged, list(history))) > 20 * (life + 1))
         time.sleep(rng.uniform(0, 0.1))
         kill(broker)
         producer.join()
+        assert reader.stop()
+        assert reader.crash is None
     with kcore.Broker(tmp_path, **SETTINGS) as broker, Client(broker) as client:
         begin(TransactionalClient(client).find())
-        first, second = (committed(broker, "t", number) for number in (0, 1))
-        assert first == second, f"seed={seed}"
-        assert len(set(first)) == len(first), f"seed={seed}"
-        seen = set(first)
-        assert [value for value, is_commit in decided.items() if (value in seen) != is_commit] == [], f"seed={seed}"
+        await_markers(broker)
+        read, invoked = {}, time.monotonic()
         for number in (0, 1):
             log = broker.log("t", number)
             assert log.last_stable_offset == log.high_watermark == log.log_end_offset
+            read[f"t-{number}"] = [(r.offset, r.value) for r in log.records(isolation="read_committed")]
+        history.append(Operation("the log", Kind.OK, [Poll(read, is_whole=True)], invoked, time.monotonic()))
+    assert any(operation.process.startswith("reader") for operation in history)
+    assert [str(finding) for finding in check(history)] == [], f"seed={seed}"
 
 
 @pytest.mark.parametrize("how", ["timeout", "next producer", "same producer"])

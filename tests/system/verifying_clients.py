@@ -31,11 +31,11 @@ _STOP_S = 120
 _HANG_S = 30
 
 
-def _client(servers: str, **settings: object) -> dict[str, object]:
+def client_settings(servers: str, **settings: object) -> dict[str, object]:
     return {"bootstrap.servers": servers, "log_level": 2, **{n.replace("_", "."): v for n, v in settings.items()}}
 
 
-class _ClientThread:
+class ClientThread:
     """Repeats `step` until stop()."""
 
     def __init__(self, name: str) -> None:
@@ -73,7 +73,7 @@ class _ClientThread:
             self.crash = error
 
 
-class VerifyingProducer(_ClientThread):
+class VerifyingProducer(ClientThread):
     """Idempotent, acks=all; to each partition in turn."""
 
     def __init__(self, servers: str, name: str, topic: str, histories: Sequence[PartitionHistory], codec: str) -> None:
@@ -83,7 +83,7 @@ class VerifyingProducer(_ClientThread):
         self._count = 0
         # No time-out: how long a partition may be without a leader is up to the kills.
         self._producer = confluent_kafka.Producer(
-            _client(servers, acks="all", enable_idempotence=True, linger_ms=2, message_timeout_ms=0)
+            client_settings(servers, acks="all", enable_idempotence=True, linger_ms=2, message_timeout_ms=0)
             | {"compression.type": codec}
         )
 
@@ -109,14 +109,14 @@ class VerifyingProducer(_ClientThread):
         return int(self._producer.flush(timeout_s))
 
 
-class _Reader(_ClientThread):
+class _Reader(ClientThread):
     def __init__(self, servers: str, name: str, topic: str, histories: Sequence[PartitionHistory]) -> None:
         super().__init__(name)
         self._servers, self._topic, self._histories = servers, topic, histories
 
     def _consumer(self, **settings: object) -> confluent_kafka.Consumer:
         defaults = {"group_id": self.name, "enable_auto_commit": False, "auto_offset_reset": "error"}
-        return confluent_kafka.Consumer(_client(self._servers, **(defaults | {"check_crcs": True} | settings)))
+        return confluent_kafka.Consumer(client_settings(self._servers, **(defaults | {"check_crcs": True} | settings)))
 
     def _assigned(self, offsets: Sequence[int]) -> confluent_kafka.Consumer:
         consumer = self._consumer()
@@ -289,6 +289,6 @@ class GroupReader(_Reader):
                 self._committed[partition.partition] = max(self._committed[partition.partition], partition.offset)
 
 
-def stop_all(clients: Sequence[_ClientThread]) -> list[str]:
+def stop_all(clients: Sequence[ClientThread]) -> list[str]:
     """The names of those that do not stop."""
     return [client.name for client in clients if not client.stop()]

@@ -30,13 +30,17 @@ def transactional_batch(producer, *values, base_sequence=0):
 
 
 class TransactionalClient:
-    """Each method sends one request and returns its error code, init() the whole answer."""
+    """Each method sends one request and returns its error code, init() the whole answer.
+
+    offset: of the first record of the last produce(), -1 after an error.
+    """
 
     def __init__(self, client, transactional_id="x", *, version=3):
         self.client = client
         self.transactional_id = transactional_id
         self.version = version
         self.producer = None
+        self.offset = -1
 
     def find(self):
         request = FindCoordinatorRequest(key=self.transactional_id, key_type=1)
@@ -93,7 +97,9 @@ class TransactionalClient:
         request = p.ProduceRequest(
             acks=-1, timeout_ms=60_000, topic_data=[data], transactional_id=transactional_id or self.transactional_id
         )
-        return self.client.ask(request, version).responses[0].partition_responses[0].error_code
+        (answer,) = self.client.ask(request, version).responses[0].partition_responses
+        self.offset = answer.base_offset
+        return answer.error_code
 
     def end_2(self, is_commit, producer=None):
         """At transaction version 2: the whole answer, and the producer goes on as it says."""

@@ -1,0 +1,1 @@
+"""Histories of clients of a Kafka cluster, and what no correct cluster can have done."""
