@@ -19,7 +19,7 @@ from kcore.coordinator.transaction.marker_writer import MarkerWriter
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
-from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier, VerificationRoutes
+from kcore.coordinator.transaction.transaction_verifier import AddRetry, TransactionVerifier, VerificationRoutes
 from kcore.errors import KafkaError
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.metadata.metadata_cache import PartitionInfo, TopicInfo
@@ -189,6 +189,7 @@ class TransactionalNode(Node):
         routes = VerificationRoutes(
             broker_id=broker_id, leader_of=self.leader_of, here=self.transactions, others=verifications
         )
+        retry = AddRetry(timer=self.timer, backoff_ms=lambda: 20, max_ms=lambda: 100)
         disabled = SimpleNamespace(is_enabled=False)
         services: Any = SimpleNamespace(
             metadata_cache=self.metadata_cache,
@@ -196,7 +197,7 @@ class TransactionalNode(Node):
             coordinators=self.coordinators,
             group_coordinator=self.groups,
             transaction_coordinator=self.transactions,
-            transaction_verifier=TransactionVerifier(self.replica_manager, routes, lambda: True),
+            transaction_verifier=TransactionVerifier(self.replica_manager, routes, lambda: True, retry),
             marker_writer=marker_writer,
             producer_ids=producer_ids,
             admin_manager=SimpleNamespace(flushes_by_default=False, flushing_topics=frozenset()),

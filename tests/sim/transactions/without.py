@@ -59,10 +59,16 @@ def read_to_the_high_watermark(partition: Partition, offset: int, size: int, iso
 
 
 def confirm_without_asking(
-    verifier: TransactionVerifier, transactional_id: str, producer: Producer, sequences: Any, on_verified: Any
+    verifier: TransactionVerifier,
+    transactional_id: str,
+    producer: Producer,
+    sequences: Any,
+    on_verified: Any,
+    *,
+    adds: bool = False,
 ) -> None:
     """Each leader takes a partition to be in the transaction."""
-    for verification in verifier._started(producer, sequences).values():
+    for verification in verifier._started(producer, sequences, adds=adds).values():
         verification.is_confirmed = True
     on_verified({})
 
