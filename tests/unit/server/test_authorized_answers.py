@@ -347,7 +347,7 @@ def test_a_commit_keeps_the_offsets_of_the_topics_that_the_group_may_read(broker
             asked.topic_id = broker.metadata_cache.topic_id(asked.name)
     response = client.ask(request, version)
     assert [t.partitions[0].error_code for t in response.topics] == [TOPIC_DENIED, NONE]
-    offsets = broker.group_coordinator.fetch_offsets("g", None)
+    offsets = broker.group_coordinator.offsets.fetch("g", None)
     assert {tp.topic: result.offset for tp, result in offsets.items()} == {"a": 5, "b": offset}
     only(topic(READ, "b"))
     assert error_codes(client.ask(request, version)) == {GROUP_DENIED}
@@ -389,7 +389,7 @@ def test_offsets_are_deleted_of_the_topics_that_the_client_may_read(broker, clie
     topics = [od.OffsetDeleteRequestTopic(name=name, partitions=partitions) for name in ("a", "b")]
     response = client.ask(od.OffsetDeleteRequest(group_id="d", topics=topics), 0)
     assert [t.partitions[0].error_code for t in response.topics] == [TOPIC_DENIED, NONE]
-    assert [tp.topic for tp in broker.group_coordinator.fetch_offsets("d", None)] == ["a"]
+    assert [tp.topic for tp in broker.group_coordinator.offsets.fetch("d", None)] == ["a"]
     broker.group_coordinator.admin.delete_groups(["d"])
 
 

@@ -206,11 +206,11 @@ class Harness:
             else OffsetAndMetadata(value, "", -1, self.time.milliseconds())
             for tp, value in offsets.items()
         }
-        self.coordinator.commit_offsets(group_id, member_id, instance_id, generation_id, values, answer)
+        self.coordinator.offsets.commit(group_id, member_id, instance_id, generation_id, values, answer)
         return answer
 
     def committed(self, group_id="g", require_stable=False):
-        offsets = self.coordinator.fetch_offsets(group_id, None, require_stable)
+        offsets = self.coordinator.offsets.fetch(group_id, None, require_stable)
         return {tuple(tp): result.offset for tp, result in offsets.items()}
 
     # -- whole rebalances

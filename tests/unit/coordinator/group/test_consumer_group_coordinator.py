@@ -8,8 +8,8 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group import Heartbeat
-from kcore.coordinator.group.group_coordinator import GroupMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.group_offsets import GroupMember
 
 from .harness import Answer, Harness, code_of
 
@@ -299,7 +299,7 @@ def test_a_group_that_was_classic_once_is_gone_when_it_is_deleted(consumers):
 
 def commit(consumers, member_id, epoch, **more):
     answer = Answer()
-    consumers.coordinator.commit_offsets(
+    consumers.coordinator.offsets.commit(
         "g", member_id, None, epoch, {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer, **more
     )
     return answer.result[TopicPartition("t", 0)]
@@ -318,7 +318,7 @@ def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_fro
     consumers.leave_new("a")
     assert commit(consumers, "", -1, has_member_epochs=True) == 0
     answer = Answer()
-    consumers.coordinator.commit_offsets(
+    consumers.coordinator.offsets.commit(
         "none", "a", None, 1, {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer, has_member_epochs=True
     )
     assert set(answer.result.values()) == {errors.GroupIdNotFound.code}
@@ -326,7 +326,7 @@ def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_fro
 
 def test_CG_46_offsets_are_told_to_members_in_their_epoch_and_to_who_is_none(consumers):
     consumers.join_new("a")
-    fetch = consumers.coordinator.fetch_offsets
+    fetch = consumers.coordinator.offsets.fetch
     for member in ((None, -1), ("a", 1)):
         assert code_of(fetch, "g", None, False, member) == 0
     assert code_of(fetch, "g", None, False, ("a", 2)) == errors.StaleMemberEpoch.code
@@ -338,7 +338,7 @@ def test_offsets_of_a_transaction_need_the_epoch_of_the_member(consumers):
     consumers.join_new("a")
     for epoch, expected in ((1, 0), (2, errors.IllegalGeneration.code)):
         answer = Answer()
-        consumers.coordinator.commit_transactional_offsets(
+        consumers.coordinator.offsets.commit_in_transaction(
             "g", GroupMember("a", None, epoch), (9, 0), {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer
         )
         assert set(answer.result.values()) == {expected}
