@@ -30,6 +30,7 @@ from kcore.coordinator.group.member_metadata import (
     SyncCallback,
     SyncGroupResult,
 )
+from kcore.coordinator.group.regex_resolver import RegexResolver, TopicNames
 from kcore.errors import (
     NONE,
     ApiError,
@@ -81,6 +82,7 @@ class GroupCoordinator:
     ends.  All else goes on, so that consumers that run do not stop when the store is away: a commit has to reach the
     replicas, and a wrong UNKNOWN_MEMBER_ID or heartbeat costs a rebalance.
     find_topic: of the cluster, by name; for the groups of KIP-848, which the coordinator itself gives partitions.
+    topic_names: all of the cluster; for the regular expressions of such groups.
     Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
     """
 
@@ -97,6 +99,7 @@ class GroupCoordinator:
         disk_scheduler: Scheduler | None = None,
         is_certain: Callable[[], bool] = lambda: True,
         find_topic: FindTopic = lambda name: None,
+        topic_names: Callable[[], TopicNames] = TopicNames,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -107,7 +110,8 @@ class GroupCoordinator:
         self._timer = timer
         self._random = random
         #: The groups of KIP-848.
-        self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic)
+        resolver = RegexResolver(disk_scheduler or scheduler, time, topic_names)
+        self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic, resolver)
         #: Requests of administrators.
         self.admin = GroupAdmin(self.manager)
         self.offsets = GroupOffsets(self.manager, self._check_member_of_generation, self._reset_session)

@@ -33,6 +33,7 @@ from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.batches import batch
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules, error_codes
+from tests.waiting import wait_until
 
 READ, WRITE, CREATE, DELETE, ALTER = (AclOperation(code) for code in range(3, 8))
 DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = (AclOperation(code) for code in range(8, 12))
@@ -420,3 +421,18 @@ def test_CG_02_CG_49_a_member_needs_describe_on_all_topics_that_it_names_and_who
     only(group(DESCRIBE, "new"))
     (denied,) = client.ask(describe, 1).groups
     assert (denied.error_code, denied.members) == (TopicAuthorizationFailed.code, [])
+
+
+def test_CG_32_a_regular_expression_does_not_show_topics_that_the_member_may_not_describe(client, only):
+    joining = {"group_id": "by pattern", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    heartbeat = request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    describe = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)(group_ids=["by pattern"])
+    only(group(READ, "by pattern"), group(DESCRIBE, "by pattern"), topic(DESCRIBE, "a"))
+    assert client.ask(heartbeat(**joining, subscribed_topic_regex="a|b"), 1).error_code == 0
+    wait_until(lambda: client.ask(describe, 1).groups[0].group_epoch == 2)
+    beat = {"group_id": "by pattern", "member_id": "m", "member_epoch": 1}
+    (assigned,) = client.ask(heartbeat(**beat), 1).assignment.topic_partitions
+    (described,) = client.ask(describe, 1).groups
+    (member,) = described.members
+    assert [topic.topic_name for topic in member.assignment.topic_partitions] == ["a"]
+    assert assigned.topic_id == member.assignment.topic_partitions[0].topic_id

@@ -1,66 +1,15 @@
 """A coordinator of consumer groups of KIP-848 on MockTime: answers, sessions, records, and what is loaded again."""
 
-import uuid
-
 import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.consumer_assignors import TopicOfGroup
-from kcore.coordinator.group.consumer_group import Heartbeat
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.group.group_offsets import GroupMember
 
-from .harness import Answer, Harness, code_of
+from .harness import Answer, Consumers, code_of, of_t
 
-T = uuid.UUID(int=1)
 SESSION_MS = 45_000
-
-
-def of_t(*numbers):
-    return frozenset((T, number) for number in numbers)
-
-
-class Consumers(Harness):
-    def __init__(self, *args, **config):
-        super().__init__(*args, **config)
-        self.topics = {"t": TopicOfGroup(T, 4)}
-        self.coordinator.consumer_groups._find_topic = self.topics.get
-
-    def beat(self, member_id, epoch, owned=None, topics=None, group_id="g", **more):
-        answer = Answer()
-        beat = Heartbeat(member_id, epoch, topics=topics, owned=owned, **more)
-        self.coordinator.consumer_groups.heartbeat(group_id, beat, answer)
-        return answer
-
-    def join_new(self, member_id, topics=("t",), group_id="g", **more):
-        more.setdefault("rebalance_timeout_ms", 60_000)
-        return self.beat(member_id, 0, frozenset(), topics, group_id, **more)
-
-    def leave_new(self, member_id, epoch=-1, instance_id=None):
-        answer = Answer()
-        self.coordinator.consumer_groups.leave("g", member_id, epoch, instance_id, answer)
-        return answer
-
-    def value(self, group_id="g"):
-        return self.coordinator.consumer_groups.describe(group_id)
-
-    def two_members(self):
-        """a with partitions 0 and 1, b with the others; both in epoch 2."""
-        self.join_new("a")
-        self.join_new("b")
-        self.beat("a", 1)
-        self.beat("a", 1, of_t(0, 1))
-        self.beat("b", 2)
-        assert self.value().state == "Stable"
-
-    def restarted(self):
-        """Another broker that leads the same partitions."""
-        again = Consumers(self.replica_manager, partitions=[])
-        for partition in range(self.config.offsets_topic_num_partitions):
-            again.coordinator.on_election(partition, 1)
-        again.scheduler.tick()
-        return again
 
 
 @pytest.fixture
