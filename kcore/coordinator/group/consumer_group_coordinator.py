@@ -22,7 +22,7 @@ from kcore.coordinator.group.consumer_group import (
     without_members,
 )
 from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
-from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.coordinator.group.group_records import group_metadata_key
@@ -81,6 +81,8 @@ class ConsumerGroupCoordinator:
         self._timer = timer
         self._find_topic = find_topic
         self._resolver = resolver
+        #: Of a group, by id: what it has of its own, and else the broker's.  Set before the first request.
+        self.settings_of: Callable[[str], ConsumerGroupSettings] = config.settings
 
     @property
     def default_assignor(self) -> str:
@@ -289,16 +291,18 @@ class ConsumerGroupCoordinator:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _reset_session(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str) -> None:
-        deadline_ms = self._time.hi_res_clock_ms() + self._config.consumer_session_timeout_ms
+        timeout_ms = self.settings_of(group.group_id).session_timeout_ms
+        deadline_ms = self._time.hi_res_clock_ms() + timeout_ms
         session = live.sessions.get(member_id)
         if session is None:
             session = live.sessions[member_id] = Session(deadline_ms)
         session.deadline_ms = deadline_ms
-        if session.task is None:
-            # It fires early when there were heartbeats, and waits on.
-            session.task = self._timer.add(
-                lambda: self._check_session(group, member_id, session), self._config.consumer_session_timeout_ms
-            )
+        task = session.task
+        if task is not None and task.deadline_ms <= deadline_ms:
+            return  # it fires early, and waits on
+        if task is not None:
+            task.cancel()
+        session.task = self._timer.add(lambda: self._check_session(group, member_id, session), timeout_ms)
 
     def _check_session(self, group: GroupMetadata, member_id: str, session: Session) -> None:
         with group:

@@ -25,7 +25,6 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self.runs_on = group_writes_run_on(services.admin_manager)
         self._coordinator = services.group_coordinator.consumer_groups
-        self._heartbeat_interval_ms = services.group_coordinator.config.consumer_heartbeat_interval_ms
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: ConsumerGroupHeartbeatRequest) -> None:
@@ -37,7 +36,7 @@ class Handler:
             return
 
         def respond(result: HeartbeatResult) -> None:
-            context.respond(self._response(result))
+            context.respond(self._response(body.group_id, result))
 
         if body.member_epoch < JOIN_EPOCH:
             self._coordinator.leave(body.group_id, body.member_id, body.member_epoch, body.instance_id, respond)
@@ -75,7 +74,7 @@ class Handler:
         if denied:
             raise TopicAuthorizationFailed("Topic authorization failed.")
 
-    def _response(self, result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+    def _response(self, group_id: str, result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
         if result.error_code:
             return ConsumerGroupHeartbeatResponse(error_code=result.error_code, error_message=result.error_message)
         assignment = None
@@ -89,7 +88,7 @@ class Handler:
         return ConsumerGroupHeartbeatResponse(
             member_id=result.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._coordinator.settings_of(group_id).heartbeat_interval_ms,
             assignment=assignment,
         )
 

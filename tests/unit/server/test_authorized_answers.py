@@ -436,3 +436,18 @@ def test_CG_32_a_regular_expression_does_not_show_topics_that_the_member_may_not
     (member,) = described.members
     assert [topic.topic_name for topic in member.assignment.topic_partitions] == ["a"]
     assert assigned.topic_id == member.assignment.topic_partitions[0].topic_id
+
+
+def test_CG_53_settings_of_a_group_need_permissions_on_the_group(client, only):
+    change = iac.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
+    resource = iac.AlterConfigsResource(resource_type=32, resource_name="g", configs=[change])
+    alter = iac.IncrementalAlterConfigsRequest(resources=[resource])
+    asked = dc.DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)
+    describe = dc.DescribeConfigsRequest(resources=[asked])
+    only(cluster(ALTER_CONFIGS), cluster(DESCRIBE_CONFIGS), group(DESCRIBE_CONFIGS, "other"))
+    assert client.ask(alter, 1).responses[0].error_code == GroupAuthorizationFailed.code
+    assert client.ask(describe, 4).results[0].error_code == GroupAuthorizationFailed.code
+    only(group(ALTER_CONFIGS, "g"), group(DESCRIBE_CONFIGS, "g"))
+    assert client.ask(alter, 1).responses[0].error_code == 0
+    values = [config.value for config in client.ask(describe, 4).results[0].configs]
+    assert values == ["50000", "5000"]

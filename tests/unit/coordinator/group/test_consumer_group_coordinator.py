@@ -4,6 +4,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_config import ConsumerGroupSettings
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.group.group_offsets import GroupMember
 
@@ -66,6 +67,23 @@ def test_CG_37_a_member_that_is_silent_for_its_session_is_fenced_and_heartbeats_
     assert list(consumers.value().members) == ["b"]
     assert consumers.beat("a", 2).error_code == errors.UnknownMemberId.code
     assert kept.assignment == of_t(0, 1, 2, 3)
+
+
+def test_CG_53_the_session_of_a_member_is_as_long_as_its_group_has_it(consumers):
+    own = {}
+    consumers.coordinator.consumer_groups.settings_of = lambda group_id: (
+        own.get(group_id) or consumers.config.settings(group_id)
+    )
+    consumers.join_new("a")
+    consumers.join_new("a", group_id="short")
+    own["short"] = ConsumerGroupSettings(1000, 100)
+    consumers.advance(30_000)
+    consumers.beat("a", 1, group_id="short")
+    consumers.advance(999)
+    assert list(consumers.value("short").members) == ["a"]
+    consumers.advance(1)
+    assert list(consumers.value("short").members) == []
+    assert list(consumers.value().members) == ["a"]
 
 
 def test_CG_38_a_member_that_does_not_give_up_in_time_is_fenced_though_it_sends_heartbeats(consumers):
