@@ -26,6 +26,8 @@ TOPIC_CONFIGS = f"{_CONFIG}/topics"
 BROKER_CONFIGS = f"{_CONFIG}/brokers"
 USER_CONFIGS = f"{_CONFIG}/users"
 CLIENT_CONFIGS = f"{_CONFIG}/clients"
+#: kcore's own: Kafka has settings of groups with KRaft only.
+GROUP_CONFIGS = f"{_CONFIG}/groups"
 #: Below these three, the settings of all for which there are no others.
 DEFAULT_ENTITY = "<default>"
 #: Sequential nodes: each says whose settings below /config have changed.
@@ -72,6 +74,24 @@ def partition_state(name: str, number: int) -> str:
 
 def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def group_config(group_id: str) -> str:
+    return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
+
+
+def sanitized(name: str) -> str:
+    """A name in a path.  Source: Sanitizer, Kafka, but for "." and "..", which Kafka writes as they are and ZooKeeper
+    refuses; as they are written here, Kafka reads them."""
+    from urllib.parse import quote  # not at the top: few brokers have such names
+
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="-._").replace("~", "%7E")
+
+
+def desanitized(node: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(node)
 
 
 def broker_config(entity: str) -> str:

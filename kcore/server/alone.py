@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from kcore.common.metrics import Metrics
 from kcore.coordinator.coordinators import Coordinators
+from kcore.metadata.change_notifications import Consumer
 from kcore.network.listener import Listener
 from kcore.server.config.features import Features, supported_transaction_version
 from kcore.server.config.listeners import advertised
 from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
-from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.topics.local_controller import LocalController
 from kcore.server.topics.partition_admin import LonePartitionAdmin
 from kcore.server.topics.topic_adoption import TopicAdoption
@@ -39,8 +39,9 @@ class Alone:
     def is_certain(self) -> bool:
         return True
 
-    def follow_settings(self, quotas: StoredClientQuotas) -> None:
-        quotas.read_all()
+    def follow_settings(self, consumers: Sequence[Consumer[str]]) -> None:
+        for consumer in consumers:
+            consumer.read_all()
 
     def load_topics(
         self, adoption: TopicAdoption, coordinators: Coordinators, listeners: Sequence[Listener], *, unclean: bool

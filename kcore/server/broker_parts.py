@@ -15,6 +15,7 @@ from kcore.common.topic_partition import ZERO_UUID
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.group.regex_resolver import TopicNames
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -277,6 +278,10 @@ def group_coordinator_of(
             return None
         return TopicOfGroup(topic.topic_id, len(topic.partitions))
 
+    def topic_names() -> TopicNames:
+        snapshot = metadata_cache.snapshot
+        return TopicNames(snapshot.serial, snapshot.topic_names())
+
     return GroupCoordinator(
         replica_manager.broker_id,
         replica_manager,
@@ -287,6 +292,7 @@ def group_coordinator_of(
         disk_scheduler=background.disk_scheduler,
         is_certain=is_certain,
         find_topic=find_topic,
+        topic_names=topic_names,
     )
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from kcore.common.metrics import Metrics
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
+from kcore.metadata.change_notifications import Consumer
 from kcore.network.listener import Listener
 from kcore.server.config.config_changes import config_change_notifications
 from kcore.server.config.features import Features, supported_transaction_version
@@ -28,7 +29,6 @@ from kcore.server.member.registration import NO_BROKER_EPOCH
 from kcore.server.member.replica_fetchers import replica_fetchers
 from kcore.server.member.verification_channels import VerificationChannels
 from kcore.server.membership import RETRY_OFFLINE_MS, BrokerBase
-from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.topics.store_topic_changes import StoreTopicChanges
 from kcore.server.topics.topic_adoption import TopicAdoption
 
@@ -68,13 +68,13 @@ class ClusterMembership:
     def _is_controller(self) -> bool:
         return self.cluster_member is not None and self.cluster_member.is_controller
 
-    def follow_settings(self, quotas: StoredClientQuotas) -> None:
+    def follow_settings(self, consumers: Sequence[Consumer[str]]) -> None:
         base = self._base
         # A scheduler of its own: a slow reading delays nothing else.
         scheduler = base.background.start_scheduler("stored-settings")
         changes = config_change_notifications(base.store, scheduler, base.background.clients_time)
         self._topic_configs = StoredTopicConfigs(base.store, base.topic_configs, base.logs, changes.read_later)
-        changes.start([self._topic_configs, base.broker_configs, quotas])
+        changes.start([self._topic_configs, base.broker_configs, *consumers])
 
     def load_topics(
         self, adoption: TopicAdoption, coordinators: Coordinators, listeners: Sequence[Listener], *, unclean: bool

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.transaction.transaction_completion import MarkerSender
     from kcore.coordinator.transaction.transaction_verifier import VerificationSender
     from kcore.log.log_manager import LogManager
+    from kcore.metadata.change_notifications import Consumer
     from kcore.metadata.metadata_cache import MetadataCache
     from kcore.metadata.store import MetadataStore
     from kcore.network.listener import Listener
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from kcore.server.config.topic_configs import TopicConfigs
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.quotas.replication_quota_manager import ReplicationQuotas
-    from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
     from kcore.server.topics.partition_admin import PartitionAdmin
     from kcore.server.topics.topic_adoption import TopicAdoption
     from kcore.server.topics.topic_changes import TopicChanges
@@ -85,8 +85,11 @@ class Membership(Protocol):
     def cluster_member(self) -> ClusterMember | None:
         """None for a broker alone, and before load_topics()."""
 
-    def follow_settings(self, quotas: StoredClientQuotas) -> None:
-        """Have what the store says of settings and quotas in force, now and when others change it."""
+    def follow_settings(self, consumers: Sequence[Consumer[str]]) -> None:
+        """Have what the store says of settings and quotas in force, now and when others change it.
+
+        consumers: of what is stored for clients and groups.
+        """
 
     def load_topics(
         self, adoption: TopicAdoption, coordinators: Coordinators, listeners: Sequence[Listener], *, unclean: bool

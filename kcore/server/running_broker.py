@@ -47,6 +47,7 @@ from kcore.server.broker_parts import (
 )
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+from kcore.server.config.stored_group_configs import StoredGroupConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import InProcessClient
 from kcore.server.membership import BrokerBase, Membership
@@ -179,7 +180,9 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         parts.callback(coordinator.shutdown)
     client_quotas = ClientQuotas(base.config, background.clients_time)
     stored_client_quotas = StoredClientQuotas(base.store, client_quotas, is_member=base.config.is_cluster_member)
-    membership.follow_settings(stored_client_quotas)
+    group_configs = StoredGroupConfigs(base.store, base.config, is_member=base.config.is_cluster_member)
+    group_coordinator.consumer_groups.settings_of = group_configs.settings
+    membership.follow_settings([stored_client_quotas, group_configs])
     foreign_producer_id = membership.load_topics(adoption, coordinators, server.listeners, unclean=unclean)
     if foreign_producer_id >= 0:
         producer_ids.reserve_up_to(foreign_producer_id)
@@ -204,6 +207,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         client_quotas=client_quotas,
         stored_client_quotas=stored_client_quotas,
         broker_configs=base.broker_configs,
+        group_configs=group_configs,
         auth=auth,
         served_apis=_served_apis(base.config),
         features=membership.features,

@@ -258,8 +258,21 @@ def test_the_admin_client_sees_such_groups_with_type_and_members(broker, members
     assert admin.delete_consumer_groups(["g"])["g"].result() is None
 
 
-def test_a_pattern_is_an_error_that_the_application_sees(broker, members):
+def test_CG_31_CG_35_members_with_a_pattern_share_its_topics_also_new_ones(broker, members):
     group = members(broker.bootstrap_servers)
-    group.add("^t.*")
+    broker.create_topic("other", partitions=1)
+    for _ in range(2):
+        group.add("^t.*")
+    group.wait_for_sizes(2, 2)
+    produce(broker.bootstrap_servers, range(100))
+    group.poll_until(lambda: len(group.values) == 100)
+    broker.create_topic("t-new", partitions=2)
+    group.wait_for_sizes(3, 3)
+    assert not any(topic == "other" for partitions in group.assigned() for topic, _ in partitions)
+
+
+def test_CG_31_a_pattern_that_re2_does_not_take_is_an_error_that_the_application_sees(broker, members):
+    group = members(broker.bootstrap_servers)
+    group.add("^(t)\\1")
     group.poll_until(lambda: group.errors)
-    assert "regular expression" in str(group.errors[0])
+    assert "regular expression is not valid" in str(group.errors[0])

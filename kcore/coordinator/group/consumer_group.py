@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -36,8 +36,8 @@ class MemberState(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
-    """topics: subscribed names, in order, each once.  regex: as another broker wrote it, not used.
-    epoch: the member's; -2 for a static member that is away.
+    """topics: subscribed names, in order, each once.  regex: it wants the topics that match this too; None or "" for
+    none.  epoch: the member's; -2 for a static member that is away.
 
     assigned and revoking (what it has to give up) are disjoint; it holds both.
     """
@@ -62,9 +62,18 @@ class ConsumerMember:
         return self.assigned | self.revoking
 
 
+class ResolvedRegex(NamedTuple):
+    """The topics that a regular expression has matched, in order, and when, in ms since the epoch."""
+
+    topics: tuple[str, ...]
+    time_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """members and targets by member id.  metadata_hash: of the subscribed topics when the epoch last rose for them."""
+    """members and targets by member id.  metadata_hash: of the subscribed topics when the epoch last rose for them.
+    resolved: by regular expression of a member, where its topics have been looked up.
+    """
 
     group_id: str
     epoch: int = 0
@@ -72,6 +81,7 @@ class ConsumerGroup:
     assignment_epoch: int = 0
     members: Mapping[str, ConsumerMember] = field(default_factory=dict)
     targets: Mapping[str, Partitions] = field(default_factory=dict)
+    resolved: Mapping[str, ResolvedRegex] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -89,7 +99,19 @@ class ConsumerGroup:
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
-        return frozenset(name for member in self.members.values() for name in member.topics)
+        names = {name for member in self.members.values() for name in member.topics}
+        for regex in self.resolved.values():
+            names.update(regex.topics)
+        return frozenset(names)
+
+    @property
+    def regexes(self) -> frozenset[str]:
+        return frozenset(member.regex for member in self.members.values() if member.regex)
+
+    def topics_of(self, member: ConsumerMember) -> Collection[str]:
+        """Of its names and its regular expression."""
+        resolved = self.resolved.get(member.regex) if member.regex else None
+        return member.topics if resolved is None else {*member.topics, *resolved.topics}
 
     def member_of_instance(self, instance_id: str) -> ConsumerMember | None:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
@@ -113,11 +135,13 @@ class Heartbeat(NamedTuple):
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    regex: str | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether it says everything that makes the coordinator answer with the assignment."""
-        return self.rebalance_timeout_ms != -1 and self.topics is not None and self.owned is not None
+        has_subscription = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
 
 
 #: The topic of a name, None where there is none.
@@ -134,14 +158,12 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, defa
         group = _with_joining_member(group, beat)
     member = _checked_member(group, beat)
     updated = _updated(member, beat)
-    group = _with_member(group, updated)
+    group = _without_unused_regexes(_with_member(group, updated))
     known = before.members.get(beat.member_id)
     # A static member that is back has the place of the one that was away.
     came_from = known or (beat.instance_id is not None and before.member_of_instance(beat.instance_id)) or None
     is_rejoin = known is not None and known.epoch > JOIN_EPOCH and member.epoch == JOIN_EPOCH
-    has_changed = (
-        came_from is None or is_rejoin or (came_from.topics, came_from.assignor) != (updated.topics, updated.assignor)
-    )
+    has_changed = came_from is None or is_rejoin or _wishes(came_from) != _wishes(updated)
     group = refreshed(group, find_topic, default_assignor, has_changed=has_changed)
     return _with_member(group, _reconciled(group, group.members[beat.member_id], beat.owned))
 
@@ -151,7 +173,7 @@ def refreshed(
 ) -> ConsumerGroup:
     """One epoch on if has_changed or if the subscribed topics are others than the target was computed for; then with a
     new target."""
-    topics = {name: topic for name in group.subscribed_topics if (topic := find_topic(name)) is not None}
+    topics = _existing_topics(group, find_topic)
     metadata_hash = hash_of_topics(topics)
     if has_changed or metadata_hash != group.metadata_hash:
         group = replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash)
@@ -160,7 +182,7 @@ def refreshed(
     subscribers = {
         member_id: Subscriber(
             member.instance_id,
-            frozenset(topics[name].topic_id for name in member.topics if name in topics),
+            frozenset(topics[name].topic_id for name in group.topics_of(member) if name in topics),
             group.targets.get(member_id, _NOTHING),
         )
         for member_id, member in group.members.items()
@@ -181,7 +203,44 @@ def without_members(group: ConsumerGroup, member_ids: Iterable[str]) -> Consumer
     members = {member_id: member for member_id, member in group.members.items() if member_id not in gone}
     targets = {member_id: target for member_id, target in group.targets.items() if member_id in members}
     metadata_hash = group.metadata_hash if members else 0
-    return replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash, members=members, targets=targets)
+    return _without_unused_regexes(
+        replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash, members=members, targets=targets)
+    )
+
+
+def with_resolved(
+    group: ConsumerGroup, topics_by_regex: Mapping[str, Collection[str]], time_ms: int, find_topic: FindTopic
+) -> ConsumerGroup:
+    """After a look at all topics.  One epoch on if a regular expression of a member has other topics now.
+
+    The target is computed at the next heartbeat of a member.
+    """
+    resolved = dict(group.resolved)
+    is_changed = False
+    for regex in sorted(group.regexes & topics_by_regex.keys()):
+        topics = tuple(sorted(topics_by_regex[regex]))
+        before = resolved.get(regex)
+        is_changed |= topics != (() if before is None else before.topics)
+        resolved[regex] = ResolvedRegex(topics, time_ms)
+    group = replace(group, resolved=resolved)
+    if not is_changed:
+        return group
+    return replace(group, epoch=group.epoch + 1, metadata_hash=hash_of_topics(_existing_topics(group, find_topic)))
+
+
+def _existing_topics(group: ConsumerGroup, find_topic: FindTopic) -> dict[str, TopicOfGroup]:
+    return {name: topic for name in group.subscribed_topics if (topic := find_topic(name)) is not None}
+
+
+def _without_unused_regexes(group: ConsumerGroup) -> ConsumerGroup:
+    if group.resolved.keys() <= group.regexes:
+        return group
+    return replace(group, resolved={regex: group.resolved[regex] for regex in group.resolved.keys() & group.regexes})
+
+
+def _wishes(member: ConsumerMember) -> tuple[object, ...]:
+    """What of a member decides about its target."""
+    return member.topics, member.regex or None, member.assignor
 
 
 def leave(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | None) -> ConsumerGroup:
@@ -287,6 +346,8 @@ def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
         changes["topics"] = tuple(sorted(set(beat.topics)))
     if beat.assignor is not None:
         changes["assignor"] = beat.assignor
+    if beat.regex is not None:
+        changes["regex"] = beat.regex or None
     if all(getattr(member, name) == value for name, value in changes.items()):
         return member
     return replace(member, **changes)  # type: ignore[arg-type]  # by name

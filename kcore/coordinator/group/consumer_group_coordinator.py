@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,14 +18,17 @@ from kcore.coordinator.group.consumer_group import (
     MemberState,
     heartbeat,
     leave,
+    with_resolved,
     without_members,
 )
 from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
-from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.coordinator.group.group_records import group_metadata_key
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, WriteCallback
+from kcore.coordinator.group.regex_resolver import Permitted, RegexResolver
+from kcore.coordinator.group.topic_patterns import compile_pattern
 from kcore.errors import (
     NONE,
     ApiError,
@@ -64,13 +67,22 @@ class ConsumerGroupCoordinator:
     """
 
     def __init__(
-        self, manager: GroupMetadataManager, config: GroupConfig, time: Time, timer: Timer, find_topic: FindTopic
+        self,
+        manager: GroupMetadataManager,
+        config: GroupConfig,
+        time: Time,
+        timer: Timer,
+        find_topic: FindTopic,
+        resolver: RegexResolver,
     ) -> None:
         self._manager = manager
         self._config = config
         self._time = time
         self._timer = timer
         self._find_topic = find_topic
+        self._resolver = resolver
+        #: Of a group, by id: what it has of its own, and else the broker's.  Set before the first request.
+        self.settings_of: Callable[[str], ConsumerGroupSettings] = config.settings
 
     @property
     def default_assignor(self) -> str:
@@ -78,9 +90,19 @@ class ConsumerGroupCoordinator:
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    def heartbeat(self, group_id: str, beat: Heartbeat, callback: HeartbeatCallback) -> None:
-        """Join or stay in a group; the answer comes when what has changed is in the log."""
-        self._answered(group_id, beat.member_id, callback, lambda group: self._heartbeat(group, beat, callback), beat)
+    def heartbeat(
+        self, group_id: str, beat: Heartbeat, callback: HeartbeatCallback, permitted: Permitted = list
+    ) -> None:
+        """Join or stay in a group; the answer comes when what has changed is in the log.
+
+        permitted: the topics, of those that regular expressions match, that the member may see.
+        """
+
+        def act(group: GroupMetadata) -> None:
+            live = self._heartbeat(group, beat, callback)
+            self._maybe_resolve(group, live, permitted)
+
+        self._answered(group_id, beat.member_id, callback, act, beat)
 
     def leave(
         self, group_id: str, member_id: str, epoch: int, instance_id: str | None, callback: HeartbeatCallback
@@ -125,10 +147,12 @@ class ConsumerGroupCoordinator:
                 refusal = _refusal(error, member_id)
                 group.after_unlock(lambda: callback(refusal))
 
-    def _heartbeat(self, group: GroupMetadata, beat: Heartbeat, callback: HeartbeatCallback) -> None:
+    def _heartbeat(self, group: GroupMetadata, beat: Heartbeat, callback: HeartbeatCallback) -> LiveConsumerGroup:
         if group.state is GroupState.DEAD:
             # Being removed, or moved to another broker: the member shall look for the coordinator again.
             raise CoordinatorNotAvailable(group.group_id)
+        if beat.regex and (group.consumer is None or beat.regex not in group.consumer.value.regexes):
+            compile_pattern(beat.regex)
         if beat.epoch == JOIN_EPOCH and group.consumer is None:
             self._convert_from_classic(group)
         live = self._live(group)
@@ -146,6 +170,29 @@ class ConsumerGroupCoordinator:
         result = HeartbeatResult(NONE, None, beat.member_id, member.epoch, assignment)
         self._change(group, live, after, _answer(callback, result))
         self._reset_session(group, live, beat.member_id)
+        return live
+
+    def _maybe_resolve(self, group: GroupMetadata, live: LiveConsumerGroup, permitted: Permitted) -> None:
+        """Have the topics of the group's regular expressions looked up where it is time."""
+
+        def resolved(topics: Mapping[str, Collection[str]]) -> None:
+            with group:
+                live.regexes.is_running = False
+                if group.consumer is not live or group.state is GroupState.DEAD or not live.value.members:
+                    return
+                after = with_resolved(live.value, topics, self._time.milliseconds(), self._find_topic)
+                if after.epoch != live.value.epoch:
+                    logger.info("group %s: other topics match, group epoch %d", group.group_id, after.epoch)
+                self._change(group, live, after, lambda error: None)
+
+        self._resolver.maybe_start(
+            live.regexes,
+            live.value.regexes,
+            live.value.resolved.keys(),
+            self._config.consumer_regex_refresh_interval_ms,
+            permitted,
+            resolved,
+        )
 
     def _check_size(self, group: ConsumerGroup, beat: Heartbeat) -> None:
         """Raises GroupMaxSizeReached.  A static member that is back takes no new place."""
@@ -244,16 +291,18 @@ class ConsumerGroupCoordinator:
     # -- time --------------------------------------------------------------------------------------------------------
 
     def _reset_session(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str) -> None:
-        deadline_ms = self._time.hi_res_clock_ms() + self._config.consumer_session_timeout_ms
+        timeout_ms = self.settings_of(group.group_id).session_timeout_ms
+        deadline_ms = self._time.hi_res_clock_ms() + timeout_ms
         session = live.sessions.get(member_id)
         if session is None:
             session = live.sessions[member_id] = Session(deadline_ms)
         session.deadline_ms = deadline_ms
-        if session.task is None:
-            # It fires early when there were heartbeats, and waits on.
-            session.task = self._timer.add(
-                lambda: self._check_session(group, member_id, session), self._config.consumer_session_timeout_ms
-            )
+        task = session.task
+        if task is not None and task.deadline_ms <= deadline_ms:
+            return  # it fires early, and waits on
+        if task is not None:
+            task.cancel()
+        session.task = self._timer.add(lambda: self._check_session(group, member_id, session), timeout_ms)
 
     def _check_session(self, group: GroupMetadata, member_id: str, session: Session) -> None:
         with group:

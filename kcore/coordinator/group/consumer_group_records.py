@@ -1,7 +1,8 @@
 """The records of consumer groups of KIP-848 in __consumer_offsets, byte for byte as Kafka writes and reads them.
 
 A group is as the last record of each key says.  Types (versions of the key): 3 the group epoch, 5 a member, 6 the epoch
-of the target assignment, 7 a member's target, 8 what a member has.  A null value is a tombstone.  Type 4, the
+of the target assignment, 7 a member's target, 8 what a member has, 16 the topics that a regular expression of a member
+matches.  A null value is a tombstone.  Type 4, the
 partitions of the subscribed topics, was written by Kafka up to 4.0; what it said is not needed.
 """
 
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kcore.coordinator.group.consumer_assignors import Partitions
-from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
+from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from kcore.protocol.messages.consumer_group_records import (
     NO_CLASSIC_MEMBER,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -21,6 +22,8 @@ from kcore.protocol.messages.consumer_group_records import (
     ConsumerGroupMemberRecordKey,
     ConsumerGroupMetadataValue,
     ConsumerGroupRecordKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
     CurrentTopicPartitions,
@@ -30,6 +33,7 @@ from kcore.protocol.messages.consumer_group_records import (
 )
 
 GROUP_EPOCH, PARTITION_METADATA, MEMBER, TARGET_EPOCH, TARGET, CURRENT = range(3, 9)
+REGEX = 16
 
 _OF_GROUP = (GROUP_EPOCH, PARTITION_METADATA, TARGET_EPOCH)
 
@@ -38,16 +42,19 @@ Record = tuple[bytes, bytes | None]
 
 
 class ConsumerGroupKey(NamedTuple):
-    """record_type: one of those above.  member_id: "" for records of the whole group."""
+    """record_type: one of those above.  name: the member's id, of type 16 the regular expression, of others ""."""
 
     record_type: int
     group_id: str
-    member_id: str = ""
+    name: str = ""
 
 
 def read_consumer_group_key(data: bytes) -> ConsumerGroupKey | None:
     """None for a record of another type.  Raises CorruptMessage."""
     record_type = int.from_bytes(data[:2], "big")
+    if record_type == REGEX:
+        of_regex = read_key(ConsumerGroupRegularExpressionKey, data)
+        return ConsumerGroupKey(record_type, of_regex.group_id, of_regex.regular_expression)
     if not GROUP_EPOCH <= record_type <= CURRENT:
         return None
     if record_type in _OF_GROUP:
@@ -75,6 +82,9 @@ def records_between(
         records += [(_key(record_type, group_id, member_id), None) for record_type in (CURRENT, TARGET, MEMBER)]
     known = {member_id: member for member_id, member in before.members.items() if member_id not in again}
     records += _changed_members(MEMBER, group_id, known, new, _member_value)
+    resolved = before.resolved if unsaved is None else {}
+    records += [(_regex_key(group_id, r), None) for r in sorted(before.resolved) if r not in new.resolved]
+    records += [(_regex_key(group_id, r), _regex_value(v)) for r, v in new.resolved.items() if resolved.get(r) != v]
     if old is None or unsaved is not None or (old.epoch, old.metadata_hash) != (new.epoch, new.metadata_hash):
         epoch = ConsumerGroupMetadataValue(epoch=new.epoch, metadata_hash=new.metadata_hash)
         records.append((_key(GROUP_EPOCH, group_id), epoch.encode(0)))
@@ -116,6 +126,7 @@ def tombstones(group: ConsumerGroup) -> list[Record]:
         *((_key(t, group_id, member_id), None) for t in (CURRENT, TARGET) for member_id in group.members),
         (_key(TARGET_EPOCH, group_id), None),
         *((_key(MEMBER, group_id, member_id), None) for member_id in group.members),
+        *((_regex_key(group_id, regex), None) for regex in group.resolved),
         (_key(GROUP_EPOCH, group_id), None),
     ]
 
@@ -134,6 +145,16 @@ def _key(record_type: int, group_id: str, member_id: str | None = None) -> bytes
     else:
         data = ConsumerGroupMemberRecordKey(group_id=group_id, member_id=member_id).encode(0)
     return record_type.to_bytes(2, "big") + data
+
+
+def _regex_key(group_id: str, regex: str) -> bytes:
+    key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+    return REGEX.to_bytes(2, "big") + key.encode(0)
+
+
+def _regex_value(resolved: ResolvedRegex) -> bytes:
+    # No version of the metadata: a broker of Kafka that takes the group over looks at the topics anew.
+    return ConsumerGroupRegularExpressionValue(topics=list(resolved.topics), timestamp=resolved.time_ms).encode(0)
 
 
 def _member_value(member: ConsumerMember) -> bytes:
@@ -178,9 +199,10 @@ class ConsumerGroupReplay:
     members: dict[str, ConsumerMember] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
     current: dict[str, ConsumerGroupCurrentMemberAssignmentValue] = field(default_factory=dict)
+    resolved: dict[str, ResolvedRegex] = field(default_factory=dict)
 
     def read(self, key: ConsumerGroupKey, data: bytes | None) -> None:
-        record_type, _, member_id = key
+        record_type, _, name = key
         if record_type == GROUP_EPOCH:
             self.epoch = None if data is None else read_value(ConsumerGroupMetadataValue, data)
         elif record_type == TARGET_EPOCH:
@@ -189,20 +211,26 @@ class ConsumerGroupReplay:
             )
         elif record_type == MEMBER:
             if data is None:
-                self.members.pop(member_id, None)
+                self.members.pop(name, None)
             else:
-                self.members[member_id] = _member_of(member_id, read_value(ConsumerGroupMemberMetadataValue, data))
+                self.members[name] = _member_of(name, read_value(ConsumerGroupMemberMetadataValue, data))
         elif record_type == TARGET:
             if data is None:
-                self.targets.pop(member_id, None)
+                self.targets.pop(name, None)
             else:
                 value = read_value(ConsumerGroupTargetAssignmentMemberValue, data)
-                self.targets[member_id] = _partitions_of(value.topic_partitions)
+                self.targets[name] = _partitions_of(value.topic_partitions)
         elif record_type == CURRENT:
             if data is None:
-                self.current.pop(member_id, None)
+                self.current.pop(name, None)
             else:
-                self.current[member_id] = read_value(ConsumerGroupCurrentMemberAssignmentValue, data)
+                self.current[name] = read_value(ConsumerGroupCurrentMemberAssignmentValue, data)
+        elif record_type == REGEX:
+            if data is None:
+                self.resolved.pop(name, None)
+            else:
+                of_regex = read_value(ConsumerGroupRegularExpressionValue, data)
+                self.resolved[name] = ResolvedRegex(tuple(sorted(of_regex.topics)), of_regex.timestamp)
 
     def group(self) -> ConsumerGroup | None:
         """None if the records of its epoch have been removed."""
@@ -223,7 +251,13 @@ class ConsumerGroupReplay:
             members[member_id] = member
         targets = {member_id: self.targets.get(member_id, frozenset()) for member_id in members}
         return ConsumerGroup(
-            self.group_id, self.epoch.epoch, self.epoch.metadata_hash, self.target_epoch, members, targets
+            self.group_id,
+            self.epoch.epoch,
+            self.epoch.metadata_hash,
+            self.target_epoch,
+            members,
+            targets,
+            dict(self.resolved),
         )
 
 

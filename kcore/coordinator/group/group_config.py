@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """Of one group of KIP-848."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +26,14 @@ class GroupConfig:
     consumer_heartbeat_interval_ms: int = 5_000
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_regex_refresh_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
     offsets_commit_timeout_ms: int = 5_000
     offsets_load_buffer_size: int = 5_242_880
+
+    def settings(self, group_id: str) -> ConsumerGroupSettings:
+        """Of a group that has none of its own."""
+        return ConsumerGroupSettings(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)

@@ -18,11 +18,11 @@ from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_metadata import (
     GroupMetadata,
     GroupState,
-    OffsetAndMetadata,
 )
-from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
-from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
+from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
+from kcore.coordinator.group.group_offsets import GroupOffsets
 from kcore.coordinator.group.member_metadata import (
+    UNKNOWN_MEMBER_ID,
     JoinCallback,
     JoinGroupResult,
     MemberMetadata,
@@ -30,13 +30,13 @@ from kcore.coordinator.group.member_metadata import (
     SyncCallback,
     SyncGroupResult,
 )
+from kcore.coordinator.group.regex_resolver import RegexResolver, TopicNames
 from kcore.errors import (
     NONE,
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
-    GroupIdNotFound,
     GroupMaxSizeReached,
     IllegalGeneration,
     InconsistentGroupProtocol,
@@ -44,15 +44,12 @@ from kcore.errors import (
     MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
-    StaleMemberEpoch,
     UnknownMemberId,
 )
 from kcore.purgatory.timer import Timer
 from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
-
-UNKNOWN_MEMBER_ID = ""
 
 #: A new member cannot send heartbeats while its JoinGroup is parked, and a client that gave up leaves no trace; so the
 #: parked request itself expires.  Source: GroupCoordinator.NewMemberJoinTimeoutMs, Kafka 3.9.
@@ -65,17 +62,6 @@ class LeavingMember(NamedTuple):
     member_id: str
     group_instance_id: str | None = None
     reason: str | None = None
-
-
-class GroupMember(NamedTuple):
-    """Who commits offsets in a transaction, as far as the request says."""
-
-    member_id: str = UNKNOWN_MEMBER_ID
-    group_instance_id: str | None = None
-    generation_id: int = -1
-
-
-NO_MEMBER = GroupMember()
 
 
 class LeaveMemberResult(NamedTuple):
@@ -96,6 +82,7 @@ class GroupCoordinator:
     ends.  All else goes on, so that consumers that run do not stop when the store is away: a commit has to reach the
     replicas, and a wrong UNKNOWN_MEMBER_ID or heartbeat costs a rebalance.
     find_topic: of the cluster, by name; for the groups of KIP-848, which the coordinator itself gives partitions.
+    topic_names: all of the cluster; for the regular expressions of such groups.
     Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
     """
 
@@ -112,6 +99,7 @@ class GroupCoordinator:
         disk_scheduler: Scheduler | None = None,
         is_certain: Callable[[], bool] = lambda: True,
         find_topic: FindTopic = lambda name: None,
+        topic_names: Callable[[], TopicNames] = TopicNames,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -122,9 +110,11 @@ class GroupCoordinator:
         self._timer = timer
         self._random = random
         #: The groups of KIP-848.
-        self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic)
+        resolver = RegexResolver(disk_scheduler or scheduler, time, topic_names)
+        self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic, resolver)
         #: Requests of administrators.
         self.admin = GroupAdmin(self.manager)
+        self.offsets = GroupOffsets(self.manager, self._check_member_of_generation, self._reset_session)
 
     def startup(self) -> None:
         self.manager.startup()
@@ -688,118 +678,6 @@ class GroupCoordinator:
             self._maybe_prepare_rebalance(group, reason)
         self._maybe_complete_join(group)
 
-    # -- offsets -----------------------------------------------------------------------------------------------------
-
-    def commit_offsets(
-        self,
-        group_id: str,
-        member_id: str,
-        group_instance_id: str | None,
-        generation_id: int,
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        callback: Callable[[dict[TopicPartition, int]], None],
-        *,
-        has_member_epochs: bool = False,
-    ) -> None:
-        """Store offsets; answers an error code for each partition once they are in the log.
-
-        has_member_epochs: from version 9 on, generation_id may be the epoch of a member of a group of KIP-848.
-
-        generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
-        group has no members, and creates the group.
-        """
-        try:
-            group = self.manager.find_group(group_id, create=generation_id < 0, empty_id_allowed=True)
-            if group is None:
-                raise (GroupIdNotFound if has_member_epochs else IllegalGeneration)("there is no such group")
-        except ApiError as error:
-            callback(dict.fromkeys(offsets, error.code))
-            return
-        with group:
-            try:
-                if group.consumer is None or group.state is GroupState.DEAD:
-                    self._check_offset_commit(group, member_id, group_instance_id, generation_id)
-                else:
-                    group.consumer.check_offset_commit(member_id, generation_id, has_member_epochs=has_member_epochs)
-            except ApiError as error:
-                refused = dict.fromkeys(offsets, error.code)
-                group.after_unlock(lambda: callback(refused))
-                return
-            member = group.members.get(member_id)
-            if member is not None:
-                self._reset_session(group, member)
-            self.manager.store_offsets(group, offsets, callback)
-
-    def commit_transactional_offsets(
-        self,
-        group_id: str,
-        member: GroupMember,
-        producer: tuple[int, int],
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        callback: Callable[[dict[TopicPartition, int]], None],
-    ) -> None:
-        """Store offsets that count once the producer's transaction is committed; an error code for each partition.
-
-        Clients of old versions say nothing of the member, so a group that has members takes offsets without one.
-        producer: id and epoch.
-        Source: GroupCoordinator.handleTxnCommitOffsets, Kafka 3.9; for an unknown group 4.x (TXN-50).
-        """
-        try:
-            group = self.manager.find_group(group_id, create=member.generation_id < 0)
-            if group is None:
-                raise IllegalGeneration("there is no such group")
-        except ApiError as error:
-            callback(dict.fromkeys(offsets, error.code))
-            return
-        with group:
-            try:
-                if group.state is GroupState.DEAD:
-                    raise CoordinatorNotAvailable(group_id)
-                if member != NO_MEMBER and group.consumer is not None:
-                    _check_transactional_commit(group.consumer, member)
-                elif member != NO_MEMBER:
-                    self._check_member_of_generation(
-                        group, member.member_id, member.group_instance_id, member.generation_id
-                    )
-            except ApiError as error:
-                refused = dict.fromkeys(offsets, error.code)
-                group.after_unlock(lambda: callback(refused))
-                return
-            self.manager.store_offsets(group, offsets, callback, producer)
-
-    def _check_offset_commit(
-        self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> None:
-        if group.state is GroupState.DEAD:
-            raise CoordinatorNotAvailable(group.group_id)
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return
-        if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
-            raise UnknownMemberId("the group has members")
-        self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgress(group.group_id)
-
-    def fetch_offsets(
-        self,
-        group_id: str,
-        topic_partitions: Iterable[TopicPartition] | None,
-        require_stable: bool = False,
-        member: tuple[str | None, int] = (None, -1),
-    ) -> dict[TopicPartition, OffsetFetchResult]:
-        """GroupMetadataManager.get_offsets(); None asks for all partitions that have one.
-
-        member: the id and epoch of who asks, (None, -1) for anybody.  Raises UnknownMemberId and StaleMemberEpoch for
-        one of a group of KIP-848.
-        """
-        if member != (None, -1):
-            group = self.manager.find_group(group_id, empty_id_allowed=True)
-            if group is not None:
-                with group:
-                    if group.consumer is not None and not group.is_unloaded:
-                        group.consumer.check_member(*member)
-        return self.manager.get_offsets(group_id, topic_partitions, require_stable)
-
     def partitions_deleted(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Partitions are gone for good, and so are all groups' offsets for them."""
         gone = frozenset(topic_partitions)
@@ -848,11 +726,3 @@ class GroupCoordinator:
         self._check_current_member(group, member_id, group_instance_id)
         if generation_id != group.generation_id:
             raise IllegalGeneration(f"{generation_id}, the group is at {group.generation_id}")
-
-
-def _check_transactional_commit(group: LiveConsumerGroup, member: GroupMember) -> None:
-    """Raises UnknownMemberId, IllegalGeneration: TxnOffsetCommit has no error of its own for an epoch."""
-    try:
-        group.check_offset_commit(member.member_id, member.generation_id)
-    except StaleMemberEpoch as error:
-        raise IllegalGeneration(str(error)) from error

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kcore.coordinator.group.consumer_group import ConsumerGroup
+from kcore.coordinator.group.regex_resolver import RegexState
 from kcore.errors import ApiError, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from kcore.purgatory.timer import TimerTask
 
@@ -42,6 +43,7 @@ class LiveConsumerGroup:
     waiting: dict[int, list[WriteCallback]] = field(default_factory=dict)
     num_writes: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
+    regexes: RegexState = field(default_factory=RegexState)
 
     def check_offset_commit(self, member_id: str, epoch: int, *, has_member_epochs: bool = True) -> None:
         """has_member_epochs: whether the request's version can name StaleMemberEpoch.

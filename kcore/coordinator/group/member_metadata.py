@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from kcore.purgatory.timer import TimerTask
 
+#: Of who is no member yet, or says not which one it is.
+UNKNOWN_MEMBER_ID = ""
+
 #: A member's protocols in its order of preference: (name, metadata).
 Protocols = list[tuple[str, bytes]]
 

@@ -101,6 +101,28 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message):
     partitions_pending_revocation: list[CurrentTopicPartitions] = array(CurrentTopicPartitions)
 
 
+class ConsumerGroupRegularExpressionKey(Message):
+    """Of type 16."""
+
+    min_version, max_version, flexible_version = 0, 0, None
+
+    group_id: str = string()
+    regular_expression: str = string()
+
+
+class ConsumerGroupRegularExpressionValue(Message):
+    """Type 16: the topics that match a regular expression, and when they did, in ms since the epoch.
+
+    version: of the metadata that were looked at, the offset of their image.
+    """
+
+    min_version, max_version, flexible_version = 0, 0, 0
+
+    topics: list[str] = array("string")
+    version: int = int64()
+    timestamp: int = int64()
+
+
 M = TypeVar("M", bound=Message)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigKey
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
+from kcore.server.config.stored_group_configs import GROUP_CONFIG_DEF
 
 #: Where a value comes from.  Source: DescribeConfigsResponse.ConfigSource, Kafka.
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
 STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
+GROUP_CONFIG = 8
 
 
 class Synonym(NamedTuple):
@@ -48,6 +51,17 @@ def topic_entries(config: LogConfig, broker: KafkaConfig) -> list[ConfigEntry]:
         synonyms.sort(key=lambda synonym: synonym.source)
         source = synonyms[0].source if synonyms else DEFAULT_CONFIG
         entries.append(ConfigEntry(key.name, values[key.name], source, False, int(key.type), key.doc, synonyms))
+    return entries
+
+
+def group_entries(own: Mapping[str, str], broker: KafkaConfig) -> list[ConfigEntry]:
+    """Every setting of a group.  own: what it has of its own."""
+    entries = []
+    for key in GROUP_CONFIG_DEF:
+        synonyms = [Synonym(key.name, own[key.name], GROUP_CONFIG)] if key.name in own else []
+        synonyms += _broker_synonyms(KAFKA_CONFIG_DEF[f"group.{key.name}"], broker)
+        value, source = synonyms[0].value, synonyms[0].source
+        entries.append(ConfigEntry(key.name, value, source, False, int(key.type), key.doc, synonyms))
     return entries
 
 

@@ -236,6 +236,13 @@ _BROKER_KEYS = [
         None,
         "Assignors that members of that protocol may ask for, the default first: uniform and range.",
     ),
+    ConfigKey(
+        "group.consumer.regex.refresh.interval.ms",
+        _INT,
+        600_000,
+        at_least(10_000),
+        "Topics of regular expressions are looked up after so long, though none was created.",
+    ),
     ConfigKey("offset.metadata.max.bytes", _INT, 4096, None, "Largest metadata of a committed offset."),
     ConfigKey("offsets.topic.num.partitions", _INT, 50, at_least(1), "Partitions of __consumer_offsets."),
     # Kafka's default is 3, its server.properties says 1.  In a cluster: _checked().
@@ -544,6 +551,7 @@ class KafkaConfig:
             consumer_heartbeat_interval_ms=self["group.consumer.heartbeat.interval.ms"],
             consumer_max_size=self["group.consumer.max.size"],
             consumer_assignors=_assignors(self["group.consumer.assignors"]),
+            consumer_regex_refresh_interval_ms=self["group.consumer.regex.refresh.interval.ms"],
             offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
             offsets_retention_minutes=self["offsets.retention.minutes"],
             offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],

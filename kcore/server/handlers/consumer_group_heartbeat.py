@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from kcore.common.random_source import SYSTEM_RANDOM, random_uuid
 from kcore.coordinator.group.consumer_group import JOIN_EPOCH, LEAVE_STATIC_EPOCH, Heartbeat
 from kcore.coordinator.group.consumer_group_coordinator import HeartbeatResult
 from kcore.coordinator.group.consumer_group_records import by_topic
-from kcore.errors import ApiError, InvalidRegularExpression, InvalidRequest, TopicAuthorizationFailed
+from kcore.errors import ApiError, InvalidRequest, TopicAuthorizationFailed
 from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
@@ -23,7 +25,6 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self.runs_on = group_writes_run_on(services.admin_manager)
         self._coordinator = services.group_coordinator.consumer_groups
-        self._heartbeat_interval_ms = services.group_coordinator.config.consumer_heartbeat_interval_ms
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: ConsumerGroupHeartbeatRequest) -> None:
@@ -35,7 +36,7 @@ class Handler:
             return
 
         def respond(result: HeartbeatResult) -> None:
-            context.respond(self._response(result))
+            context.respond(self._response(body.group_id, result))
 
         if body.member_epoch < JOIN_EPOCH:
             self._coordinator.leave(body.group_id, body.member_id, body.member_epoch, body.instance_id, respond)
@@ -47,7 +48,7 @@ class Handler:
             body.instance_id,
             body.rack_id,
             body.rebalance_timeout_ms,
-            # A member without names wants the topics of a pattern, which _check() has refused unless it is empty.
+            # A member without names wants the topics of a regular expression.
             [] if body.subscribed_topic_names is None and body.member_epoch == 0 else body.subscribed_topic_names,
             body.server_assignor,
             None
@@ -55,8 +56,15 @@ class Handler:
             else frozenset((topic.topic_id, number) for topic in body.topic_partitions for number in topic.partitions),
             context.client_id,
             f"/{context.client_address}",
+            body.subscribed_topic_regex,
         )
-        self._coordinator.heartbeat(body.group_id, beat, respond)
+
+        def permitted(names: Iterable[str]) -> Collection[str]:
+            return self._auth.filter_by_authorized(
+                context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=False
+            )
+
+        self._coordinator.heartbeat(body.group_id, beat, respond, permitted)
 
     def _check_topics(self, context: RequestContext, body: ConsumerGroupHeartbeatRequest) -> None:
         names = set(body.subscribed_topic_names or ())
@@ -66,7 +74,7 @@ class Handler:
         if denied:
             raise TopicAuthorizationFailed("Topic authorization failed.")
 
-    def _response(self, result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
+    def _response(self, group_id: str, result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:
         if result.error_code:
             return ConsumerGroupHeartbeatResponse(error_code=result.error_code, error_message=result.error_message)
         assignment = None
@@ -80,7 +88,7 @@ class Handler:
         return ConsumerGroupHeartbeatResponse(
             member_id=result.member_id,
             member_epoch=result.member_epoch,
-            heartbeat_interval_ms=self._heartbeat_interval_ms,
+            heartbeat_interval_ms=self._coordinator.settings_of(group_id).heartbeat_interval_ms,
             assignment=assignment,
         )
 
@@ -91,7 +99,7 @@ class Handler:
 
 
 def _check(body: ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Raises InvalidRequest and InvalidRegularExpression.
+    """Raises InvalidRequest.
 
     Source: GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid, Kafka 4.2.
     """
@@ -113,8 +121,3 @@ def _check(body: ConsumerGroupHeartbeatRequest, version: int) -> None:
             raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
         if body.subscribed_topic_names is None and body.subscribed_topic_regex is None:
             raise InvalidRequest("Either SubscribedTopicNames or SubscribedTopicRegex must be set.")
-    if body.subscribed_topic_regex:
-        raise InvalidRegularExpression(
-            "this broker takes no regular expression with group.protocol=consumer: subscribe to names of topics, or "
-            "set group.protocol=classic"
-        )

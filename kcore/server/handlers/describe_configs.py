@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): of topics, of this broker, and of all brokers of the cluster."""
+"""DescribeConfigs (32): of topics, of this broker, of all brokers of the cluster, and of consumer groups."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kcore.server.config.config_entries import (
     ConfigEntry,
     broker_entries,
     cluster_entries,
+    group_entries,
     topic_entries,
 )
 from kcore.server.requests.config_access import check_config_access
@@ -26,7 +27,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_TOPIC, _BROKER = 2, 4
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
 
 
 class Handler:
@@ -37,6 +38,7 @@ class Handler:
         self._admin = services.admin_manager
         self._config = services.config
         self._broker_configs = services.broker_configs
+        self._group_configs = services.group_configs
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
@@ -59,6 +61,8 @@ class Handler:
                 entries = self._topic(resource.resource_name)
             elif resource.resource_type == _BROKER:
                 entries = self._broker(resource.resource_name)
+            elif resource.resource_type == _GROUP:
+                entries = self._group(resource.resource_name)
             else:
                 raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
         except ApiError as error:
@@ -87,6 +91,12 @@ class Handler:
     def _broker(self, name: str) -> list[ConfigEntry]:
         is_cluster = self._broker_configs.is_cluster(name)
         return cluster_entries(self._config) if is_cluster else broker_entries(self._config)
+
+    def _group(self, group_id: str) -> list[ConfigEntry]:
+        """Of any group: it needs not be there."""
+        if not group_id:
+            raise InvalidRequest("Group name must not be empty")
+        return group_entries(self._group_configs.of_group(group_id), self._config)
 
     def error_response(self, body: DescribeConfigsRequest, error_code: int, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): of topics, of this broker, and of all brokers of the cluster."""
+"""IncrementalAlterConfigs (44): of topics, of this broker, of all brokers of the cluster, and of consumer groups."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Handler:
         if not offsets:
             respond({})
             return
-        self._group_coordinator.commit_offsets(
+        self._group_coordinator.offsets.commit(
             body.group_id,
             body.member_id,
             body.group_instance_id,

@@ -61,7 +61,7 @@ class Handler:
             known = [tp for tp in partitions if tp.topic in permitted]
         error_code, offsets = NONE, {}
         try:
-            offsets = self._group_coordinator.fetch_offsets(body.group_id, known, body.require_stable)
+            offsets = self._group_coordinator.offsets.fetch(body.group_id, known, body.require_stable)
         except ApiError as error:
             error_code = error.code
         if partitions is None:
@@ -110,7 +110,7 @@ class Handler:
                 if name is not None and name in permitted
             ]
         try:
-            offsets = self._group_coordinator.fetch_offsets(
+            offsets = self._group_coordinator.offsets.fetch(
                 group.group_id, partitions, require_stable, (group.member_id, group.member_epoch)
             )
         except ApiError as error:

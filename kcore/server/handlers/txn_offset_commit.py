@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_coordinator import GroupMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.group_offsets import GroupMember
 from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.errors import (
     ApiError,
@@ -89,7 +89,7 @@ class Handler:
                 respond(dict.fromkeys(offsets, code))
                 return
             member = GroupMember(body.member_id, body.group_instance_id, body.generation_id)
-            self._group_coordinator.commit_transactional_offsets(body.group_id, member, producer, offsets, respond)
+            self._group_coordinator.offsets.commit_in_transaction(body.group_id, member, producer, offsets, respond)
 
         try:
             self._group_coordinator.manager.check_group_status(body.group_id)

@@ -146,19 +146,11 @@ def _path(entity: QuotaEntity) -> str:
 
 
 def _node(name: EntityName) -> str:
-    """A name in a path.  Source: Sanitizer, Kafka, but for "." and "..", which Kafka writes as they are and ZooKeeper
-    refuses; as they are written here, Kafka reads them."""
-    if not isinstance(name, str):
-        return znodes.DEFAULT_ENTITY
-    from urllib.parse import quote  # not at the top: few brokers have quotas
-
-    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="-._").replace("~", "%7E")
+    return znodes.sanitized(name) if isinstance(name, str) else znodes.DEFAULT_ENTITY
 
 
 def _name(node: str) -> EntityName:
-    from urllib.parse import unquote
-
-    return DEFAULT if node == znodes.DEFAULT_ENTITY else unquote(node)
+    return DEFAULT if node == znodes.DEFAULT_ENTITY else znodes.desanitized(node)
 
 
 def _quotas_in(entity: QuotaEntity, data: bytes) -> dict[str, float]:

@@ -14,8 +14,8 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_TOPIC, _BROKER = 2, 4
-_OTHERS = {8: "a broker's loggers", 16: "client metrics", 32: "a group"}
+_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_OTHERS = {8: "a broker's loggers", 16: "client metrics"}
 
 
 class Resource(Protocol):
@@ -52,6 +52,7 @@ class ResourceConfigs:
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
         self._broker_configs = services.broker_configs
+        self._group_configs = services.group_configs
         self._auth = services.auth
 
     def runs_on(self, resources: Iterable[Resource]) -> RunsOn:
@@ -92,6 +93,8 @@ class ResourceConfigs:
             self._admin.alter_topic_config(name, operations, validate_only, replace)
         elif kind == _BROKER:
             self._broker_configs.alter(name, operations, validate_only, replace)
+        elif kind == _GROUP:
+            self._group_configs.alter(name, operations, validate_only, replace)
         else:
             what = _OTHERS.get(kind, f"resource type {kind}")
-            raise InvalidRequest(f"Only settings of topics and brokers can be changed, not of {what}")
+            raise InvalidRequest(f"Only settings of topics, brokers and groups can be changed, not of {what}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+    from kcore.server.config.stored_group_configs import StoredGroupConfigs
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.quotas.client_quotas import ClientQuotas
     from kcore.server.quotas.replication_quota_manager import ReplicationQuotas
@@ -55,6 +56,7 @@ class Services:
     client_quotas: ClientQuotas
     stored_client_quotas: StoredClientQuotas
     broker_configs: StoredBrokerConfigs
+    group_configs: StoredGroupConfigs
     auth: AuthHelper
     #: The lowest and the highest version of each API.
     served_apis: Mapping[ApiKey, tuple[int, int]]

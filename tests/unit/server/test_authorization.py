@@ -125,7 +125,7 @@ def state(broker):
     }
     coordinator = broker.group_coordinator
     is_here = coordinator.manager.is_group_local("g")
-    groups = coordinator.admin.list_groups()[1], coordinator.fetch_offsets("g", None) if is_here else None
+    groups = coordinator.admin.list_groups()[1], coordinator.offsets.fetch("g", None) if is_here else None
     snapshot = broker.metadata_cache.snapshot
     metadata = {t.name: (t.topic_id, dict(t.partitions)) for t in snapshot.topics()}, set(snapshot.broker_ids())
     log_dirs = [(log_dir.path, log_dir.logs) for log_dir in broker.replica_manager.log_dir_moves.describe()]

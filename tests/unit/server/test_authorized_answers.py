@@ -33,6 +33,7 @@ from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.batches import batch
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules, error_codes
+from tests.waiting import wait_until
 
 READ, WRITE, CREATE, DELETE, ALTER = (AclOperation(code) for code in range(3, 8))
 DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = (AclOperation(code) for code in range(8, 12))
@@ -347,7 +348,7 @@ def test_a_commit_keeps_the_offsets_of_the_topics_that_the_group_may_read(broker
             asked.topic_id = broker.metadata_cache.topic_id(asked.name)
     response = client.ask(request, version)
     assert [t.partitions[0].error_code for t in response.topics] == [TOPIC_DENIED, NONE]
-    offsets = broker.group_coordinator.fetch_offsets("g", None)
+    offsets = broker.group_coordinator.offsets.fetch("g", None)
     assert {tp.topic: result.offset for tp, result in offsets.items()} == {"a": 5, "b": offset}
     only(topic(READ, "b"))
     assert error_codes(client.ask(request, version)) == {GROUP_DENIED}
@@ -389,7 +390,7 @@ def test_offsets_are_deleted_of_the_topics_that_the_client_may_read(broker, clie
     topics = [od.OffsetDeleteRequestTopic(name=name, partitions=partitions) for name in ("a", "b")]
     response = client.ask(od.OffsetDeleteRequest(group_id="d", topics=topics), 0)
     assert [t.partitions[0].error_code for t in response.topics] == [TOPIC_DENIED, NONE]
-    assert [tp.topic for tp in broker.group_coordinator.fetch_offsets("d", None)] == ["a"]
+    assert [tp.topic for tp in broker.group_coordinator.offsets.fetch("d", None)] == ["a"]
     broker.group_coordinator.admin.delete_groups(["d"])
 
 
@@ -420,3 +421,33 @@ def test_CG_02_CG_49_a_member_needs_describe_on_all_topics_that_it_names_and_who
     only(group(DESCRIBE, "new"))
     (denied,) = client.ask(describe, 1).groups
     assert (denied.error_code, denied.members) == (TopicAuthorizationFailed.code, [])
+
+
+def test_CG_32_a_regular_expression_does_not_show_topics_that_the_member_may_not_describe(client, only):
+    joining = {"group_id": "by pattern", "member_id": "m", "rebalance_timeout_ms": 60_000, "topic_partitions": []}
+    heartbeat = request_class(ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    describe = request_class(ApiKey.CONSUMER_GROUP_DESCRIBE)(group_ids=["by pattern"])
+    only(group(READ, "by pattern"), group(DESCRIBE, "by pattern"), topic(DESCRIBE, "a"))
+    assert client.ask(heartbeat(**joining, subscribed_topic_regex="a|b"), 1).error_code == 0
+    wait_until(lambda: client.ask(describe, 1).groups[0].group_epoch == 2)
+    beat = {"group_id": "by pattern", "member_id": "m", "member_epoch": 1}
+    (assigned,) = client.ask(heartbeat(**beat), 1).assignment.topic_partitions
+    (described,) = client.ask(describe, 1).groups
+    (member,) = described.members
+    assert [topic.topic_name for topic in member.assignment.topic_partitions] == ["a"]
+    assert assigned.topic_id == member.assignment.topic_partitions[0].topic_id
+
+
+def test_CG_53_settings_of_a_group_need_permissions_on_the_group(client, only):
+    change = iac.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
+    resource = iac.AlterConfigsResource(resource_type=32, resource_name="g", configs=[change])
+    alter = iac.IncrementalAlterConfigsRequest(resources=[resource])
+    asked = dc.DescribeConfigsResource(resource_type=32, resource_name="g", configuration_keys=None)
+    describe = dc.DescribeConfigsRequest(resources=[asked])
+    only(cluster(ALTER_CONFIGS), cluster(DESCRIBE_CONFIGS), group(DESCRIBE_CONFIGS, "other"))
+    assert client.ask(alter, 1).responses[0].error_code == GroupAuthorizationFailed.code
+    assert client.ask(describe, 4).results[0].error_code == GroupAuthorizationFailed.code
+    only(group(ALTER_CONFIGS, "g"), group(DESCRIBE_CONFIGS, "g"))
+    assert client.ask(alter, 1).responses[0].error_code == 0
+    values = [config.value for config in client.ask(describe, 4).results[0].configs]
+    assert values == ["50000", "5000"]

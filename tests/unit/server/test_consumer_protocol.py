@@ -105,10 +105,22 @@ def test_CG_11_a_leave_is_answered_with_its_epoch_and_leaves_the_group_empty(cli
     assert (group.group_state, group.group_epoch, group.members) == ("Empty", 2, [])
 
 
-def test_CG_31_a_regular_expression_is_refused_with_what_to_do(client):
-    answer = beat(client, "regex", **{**JOIN, "subscribed_topic_names": None}, subscribed_topic_regex="t.*")
-    assert answer.error_code == InvalidRegularExpression.code
-    assert "names of topics" in answer.error_message
+PATTERN_JOIN = {**JOIN, "subscribed_topic_names": None}
+
+
+def test_CG_31_CG_33_a_member_gets_the_topics_that_its_regular_expression_matches(client):
+    refused = beat(client, "regex", **PATTERN_JOIN, subscribed_topic_regex="(")
+    assert (refused.error_code, describe(client, "regex").error_code) == (
+        InvalidRegularExpression.code,
+        GroupIdNotFound.code,
+    )
+    joined = beat(client, "regex", **PATTERN_JOIN, subscribed_topic_regex="[st]")
+    assert (joined.error_code, joined.assignment.topic_partitions) == (0, [])
+    wait_until(lambda: describe(client, "regex").group_epoch == 2)
+    answer = beat(client, "regex", member_id="m", member_epoch=1)
+    assert [topic.partitions for topic in answer.assignment.topic_partitions] == [[0, 1]]
+    (member,) = describe(client, "regex").members
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == ([], "[st]")
 
 
 def test_CG_49_a_group_is_described_with_assignments_and_targets_and_others_are_not_found(client):

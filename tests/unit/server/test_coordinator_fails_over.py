@@ -41,14 +41,14 @@ def brokers(tmp_path):
 
 def fetch(broker):
     try:
-        return broker.group_coordinator.fetch_offsets("g", [T0])[T0].offset
+        return broker.group_coordinator.offsets.fetch("g", [T0])[T0].offset
     except errors.ApiError as error:
         return error.code
 
 
 def commit(broker, offset):
     done, results = threading.Event(), []
-    broker.group_coordinator.commit_offsets(
+    broker.group_coordinator.offsets.commit(
         "g", "", None, -1, {T0: OffsetAndMetadata(offset)}, lambda codes: (results.append(codes), done.set())
     )
     assert done.wait(60)

@@ -166,7 +166,8 @@ def test_the_options_of_kafka_configs_sh_are_understood(cluster, text):
         (("describe", "--entity-type", "brokers"), "--entity-type brokers needs --entity-name ID or --entity-default"),
         (("describe", "--entity-type", "brokers", "--entity-name", "x"), "expected a broker id"),
         (("describe", "--entity-name", "x"), "--entity-name needs --entity-type"),
-        (("describe", "--group", "g"), "Unsupported resource type: 32"),
+        (("describe", "--client-metrics", "m"), "Unsupported resource type: 16"),
+        (("set", "--group", "g", "consumer.session.timeout.ms=1"), "must be between group.consumer.min.session"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

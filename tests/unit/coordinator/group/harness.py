@@ -1,14 +1,18 @@
 """A coordinator on MockTime over an offsets topic in memory."""
 
 import struct
+import uuid
 from types import SimpleNamespace
 
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
+from kcore.coordinator.group.consumer_group import Heartbeat
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator, LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.regex_resolver import TopicNames
 from kcore.errors import NONE, ApiError, KafkaStorageError
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
@@ -144,10 +148,18 @@ class Harness:
             self.scheduler,
             self.timer,
             disk_scheduler=disk_scheduler and disk_scheduler(self.time),
+            find_topic=self.find_topic,
+            topic_names=self.topic_names,
         )
         self.coordinator.startup()
         for partition in range(self.config.offsets_topic_num_partitions) if partitions is None else partitions:
             self.coordinator.on_election(partition, 0)
+
+    def find_topic(self, name):
+        return None
+
+    def topic_names(self):
+        return TopicNames()
 
     def advance(self, ms):
         self.time.sleep(ms)
@@ -218,11 +230,11 @@ class Harness:
             else OffsetAndMetadata(value, "", -1, self.time.milliseconds())
             for tp, value in offsets.items()
         }
-        self.coordinator.commit_offsets(group_id, member_id, instance_id, generation_id, values, answer)
+        self.coordinator.offsets.commit(group_id, member_id, instance_id, generation_id, values, answer)
         return answer
 
     def committed(self, group_id="g", require_stable=False):
-        offsets = self.coordinator.fetch_offsets(group_id, None, require_stable)
+        offsets = self.coordinator.offsets.fetch(group_id, None, require_stable)
         return {tuple(tp): result.offset for tp, result in offsets.items()}
 
     # -- whole rebalances
@@ -244,3 +256,60 @@ class Harness:
         done = self.sync(leader, {join.member_id: join.member_id.encode() for join in joins}, group_id=group_id)
         for join, answer in zip(joins, [done, *waiting], strict=True):
             assert (answer.error_code, answer.assignment) == (0, join.member_id.encode())
+
+
+#: The id of topic t.
+T = uuid.UUID(int=1)
+
+
+def of_t(*numbers):
+    return frozenset((T, number) for number in numbers)
+
+
+class Consumers(Harness):
+    """Members of groups of KIP-848, on topics that a test may change."""
+
+    def __init__(self, *args, **config):
+        self.topics = {"t": TopicOfGroup(T, 4)}
+        super().__init__(*args, **config)
+
+    def beat(self, member_id, epoch, owned=None, topics=None, group_id="g", permitted=list, **more):
+        answer = Answer()
+        beat = Heartbeat(member_id, epoch, topics=topics, owned=owned, **more)
+        self.coordinator.consumer_groups.heartbeat(group_id, beat, answer, permitted)
+        return answer
+
+    def join_new(self, member_id, topics=("t",), group_id="g", **more):
+        more.setdefault("rebalance_timeout_ms", 60_000)
+        return self.beat(member_id, 0, frozenset(), topics, group_id, **more)
+
+    def find_topic(self, name):
+        return self.topics.get(name)
+
+    def topic_names(self):
+        return TopicNames(hash(frozenset(self.topics)), frozenset(self.topics))
+
+    def leave_new(self, member_id, epoch=-1, instance_id=None):
+        answer = Answer()
+        self.coordinator.consumer_groups.leave("g", member_id, epoch, instance_id, answer)
+        return answer
+
+    def value(self, group_id="g"):
+        return self.coordinator.consumer_groups.describe(group_id)
+
+    def two_members(self):
+        """a with partitions 0 and 1, b with the others; both in epoch 2."""
+        self.join_new("a")
+        self.join_new("b")
+        self.beat("a", 1)
+        self.beat("a", 1, of_t(0, 1))
+        self.beat("b", 2)
+        assert self.value().state == "Stable"
+
+    def restarted(self):
+        """Another broker that leads the same partitions."""
+        again = Consumers(self.replica_manager, partitions=[])
+        for partition in range(self.config.offsets_topic_num_partitions):
+            again.coordinator.on_election(partition, 1)
+        again.scheduler.tick()
+        return again

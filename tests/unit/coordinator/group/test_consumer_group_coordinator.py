@@ -1,66 +1,16 @@
 """A coordinator of consumer groups of KIP-848 on MockTime: answers, sessions, records, and what is loaded again."""
 
-import uuid
-
 import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.consumer_assignors import TopicOfGroup
-from kcore.coordinator.group.consumer_group import Heartbeat
-from kcore.coordinator.group.group_coordinator import GroupMember
+from kcore.coordinator.group.group_config import ConsumerGroupSettings
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.group_offsets import GroupMember
 
-from .harness import Answer, Harness, code_of
+from .harness import Answer, Consumers, code_of, of_t
 
-T = uuid.UUID(int=1)
 SESSION_MS = 45_000
-
-
-def of_t(*numbers):
-    return frozenset((T, number) for number in numbers)
-
-
-class Consumers(Harness):
-    def __init__(self, *args, **config):
-        super().__init__(*args, **config)
-        self.topics = {"t": TopicOfGroup(T, 4)}
-        self.coordinator.consumer_groups._find_topic = self.topics.get
-
-    def beat(self, member_id, epoch, owned=None, topics=None, group_id="g", **more):
-        answer = Answer()
-        beat = Heartbeat(member_id, epoch, topics=topics, owned=owned, **more)
-        self.coordinator.consumer_groups.heartbeat(group_id, beat, answer)
-        return answer
-
-    def join_new(self, member_id, topics=("t",), group_id="g", **more):
-        more.setdefault("rebalance_timeout_ms", 60_000)
-        return self.beat(member_id, 0, frozenset(), topics, group_id, **more)
-
-    def leave_new(self, member_id, epoch=-1, instance_id=None):
-        answer = Answer()
-        self.coordinator.consumer_groups.leave("g", member_id, epoch, instance_id, answer)
-        return answer
-
-    def value(self, group_id="g"):
-        return self.coordinator.consumer_groups.describe(group_id)
-
-    def two_members(self):
-        """a with partitions 0 and 1, b with the others; both in epoch 2."""
-        self.join_new("a")
-        self.join_new("b")
-        self.beat("a", 1)
-        self.beat("a", 1, of_t(0, 1))
-        self.beat("b", 2)
-        assert self.value().state == "Stable"
-
-    def restarted(self):
-        """Another broker that leads the same partitions."""
-        again = Consumers(self.replica_manager, partitions=[])
-        for partition in range(self.config.offsets_topic_num_partitions):
-            again.coordinator.on_election(partition, 1)
-        again.scheduler.tick()
-        return again
 
 
 @pytest.fixture
@@ -117,6 +67,23 @@ def test_CG_37_a_member_that_is_silent_for_its_session_is_fenced_and_heartbeats_
     assert list(consumers.value().members) == ["b"]
     assert consumers.beat("a", 2).error_code == errors.UnknownMemberId.code
     assert kept.assignment == of_t(0, 1, 2, 3)
+
+
+def test_CG_53_the_session_of_a_member_is_as_long_as_its_group_has_it(consumers):
+    own = {}
+    consumers.coordinator.consumer_groups.settings_of = lambda group_id: (
+        own.get(group_id) or consumers.config.settings(group_id)
+    )
+    consumers.join_new("a")
+    consumers.join_new("a", group_id="short")
+    own["short"] = ConsumerGroupSettings(1000, 100)
+    consumers.advance(30_000)
+    consumers.beat("a", 1, group_id="short")
+    consumers.advance(999)
+    assert list(consumers.value("short").members) == ["a"]
+    consumers.advance(1)
+    assert list(consumers.value("short").members) == []
+    assert list(consumers.value().members) == ["a"]
 
 
 def test_CG_38_a_member_that_does_not_give_up_in_time_is_fenced_though_it_sends_heartbeats(consumers):
@@ -299,7 +266,7 @@ def test_a_group_that_was_classic_once_is_gone_when_it_is_deleted(consumers):
 
 def commit(consumers, member_id, epoch, **more):
     answer = Answer()
-    consumers.coordinator.commit_offsets(
+    consumers.coordinator.offsets.commit(
         "g", member_id, None, epoch, {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer, **more
     )
     return answer.result[TopicPartition("t", 0)]
@@ -318,7 +285,7 @@ def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_fro
     consumers.leave_new("a")
     assert commit(consumers, "", -1, has_member_epochs=True) == 0
     answer = Answer()
-    consumers.coordinator.commit_offsets(
+    consumers.coordinator.offsets.commit(
         "none", "a", None, 1, {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer, has_member_epochs=True
     )
     assert set(answer.result.values()) == {errors.GroupIdNotFound.code}
@@ -326,7 +293,7 @@ def test_CG_43_CG_44_CG_45_offsets_are_taken_from_members_in_their_epoch_and_fro
 
 def test_CG_46_offsets_are_told_to_members_in_their_epoch_and_to_who_is_none(consumers):
     consumers.join_new("a")
-    fetch = consumers.coordinator.fetch_offsets
+    fetch = consumers.coordinator.offsets.fetch
     for member in ((None, -1), ("a", 1)):
         assert code_of(fetch, "g", None, False, member) == 0
     assert code_of(fetch, "g", None, False, ("a", 2)) == errors.StaleMemberEpoch.code
@@ -338,7 +305,7 @@ def test_offsets_of_a_transaction_need_the_epoch_of_the_member(consumers):
     consumers.join_new("a")
     for epoch, expected in ((1, 0), (2, errors.IllegalGeneration.code)):
         answer = Answer()
-        consumers.coordinator.commit_transactional_offsets(
+        consumers.coordinator.offsets.commit_in_transaction(
             "g", GroupMember("a", None, epoch), (9, 0), {TopicPartition("t", 0): OffsetAndMetadata(7)}, answer
         )
         assert set(answer.result.values()) == {expected}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState
+from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from kcore.coordinator.group.consumer_group_records import (
     ConsumerGroupReplay,
     read_consumer_group_key,
@@ -33,6 +33,8 @@ MEMBER = ConsumerMember(
     frozenset({(U, 3)}),
 )
 GROUP = ConsumerGroup("g", 6, -2, 5, {"m": MEMBER}, {"m": frozenset({(T, 0)})})
+PATTERN_MEMBER = replace(MEMBER, regex="u.*")
+PATTERN_GROUP = replace(GROUP, members={"m": PATTERN_MEMBER}, resolved={"u.*": ResolvedRegex(("u", "u2"), 1000)})
 
 
 def short(text):
@@ -110,6 +112,24 @@ def test_CG_56_tombstones_of_a_member_come_in_the_order_8_7_5_and_those_of_a_gro
     assert replayed(EXPECTED.items(), tombstones(GROUP)) is None
 
 
+def test_CG_33_the_topics_of_a_regular_expression_are_a_record_with_the_bytes_of_kafka():
+    """By ConsumerGroupRegularExpressionKey.json and -Value.json of Kafka 4.3, by hand."""
+    records = [(k, v) for k, v in records_between(None, PATTERN_GROUP) if k[1] == 16]
+    topics = b"\x03" + compact("u") + compact("u2")
+    value = b"\0\0" + topics + struct.pack(">qq", 0, 1000) + b"\0"
+    assert records == [(struct.pack(">h", 16) + short("g") + short("u.*"), value)]
+    assert replayed(records_between(None, PATTERN_GROUP)) == PATTERN_GROUP
+
+
+def test_CG_36_a_regular_expression_that_nobody_has_any_more_gets_a_tombstone():
+    key = struct.pack(">h", 16) + short("g") + short("u.*")
+    changed = records_between(PATTERN_GROUP, GROUP)
+    assert [(k, v) for k, v in changed if k[1] == 16] == [(key, None)]
+    assert [(k, v) for k, v in tombstones(PATTERN_GROUP) if k[1] == 16] == [(key, None)]
+    assert replayed(records_between(None, PATTERN_GROUP), changed) == GROUP
+    assert replayed(records_between(None, PATTERN_GROUP), tombstones(PATTERN_GROUP)) is None
+
+
 def test_only_what_has_changed_is_written():
     moved = replace(MEMBER, epoch=6, previous_epoch=5, state=MemberState.STABLE, revoking=frozenset())
     assert records_between(GROUP, GROUP) == []
@@ -140,5 +160,5 @@ def test_records_of_an_unknown_version_and_cut_ones_are_refused_and_change_nothi
 
 
 def test_keys_of_other_types_are_none_of_these():
-    assert [read_consumer_group_key(struct.pack(">h", n) + short("g")) for n in (0, 1, 2, 9, 16)] == [None] * 5
+    assert [read_consumer_group_key(struct.pack(">h", n) + short("g")) for n in (0, 1, 2, 9, 15, 17)] == [None] * 6
     assert read_consumer_group_key(struct.pack(">h", 4) + short("g")).record_type == 4

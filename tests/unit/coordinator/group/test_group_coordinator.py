@@ -21,7 +21,7 @@ def test_a_group_whose_partition_is_led_elsewhere_answers_not_coordinator():
     assert harness.join().error_code == errors.NotCoordinator.code
     assert code_of(harness.coordinator.heartbeat, "g", "m", None, 1) == errors.NotCoordinator.code
     assert harness.commit({("t", 0): 1}).result == {TopicPartition("t", 0): errors.NotCoordinator.code}
-    assert code_of(harness.coordinator.fetch_offsets, "g", None) == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.offsets.fetch, "g", None) == errors.NotCoordinator.code
     assert harness.leave("m") == errors.NotCoordinator.code
     assert code_of(harness.coordinator.admin.describe_group, "g") == errors.NotCoordinator.code
     assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
@@ -511,21 +511,21 @@ def test_a_consumer_without_group_management_commits_and_fetches(harness):
     answer = harness.commit({("t", 0): 10, ("t", 1): 20})
     assert answer.result == {("t", 0): 0, ("t", 1): 0}
     assert harness.committed() == {("t", 0): 10, ("t", 1): 20}
-    offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 1), TopicPartition("u", 0)])
+    offsets = harness.coordinator.offsets.fetch("g", [TopicPartition("t", 1), TopicPartition("u", 0)])
     assert [tuple(result) for result in offsets.values()] == [(20, -1, "", 0), (-1, -1, "", 0)]
     assert harness.coordinator.admin.list_groups()[1] == [("g", "", "Empty", "classic")]
 
 
 def test_a_commit_keeps_metadata_and_leader_epoch(harness):
     harness.commit({("t", 0): OffsetAndMetadata(5, "note", 3, harness.time.milliseconds())})
-    offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 0)])
+    offsets = harness.coordinator.offsets.fetch("g", [TopicPartition("t", 0)])
     assert offsets[TopicPartition("t", 0)] == (5, 3, "note", 0)
 
 
 def test_a_group_that_does_not_exist_has_no_offsets(harness):
-    assert harness.coordinator.fetch_offsets("none", None) == {}
+    assert harness.coordinator.offsets.fetch("none", None) == {}
     tp = TopicPartition("t", 0)
-    assert harness.coordinator.fetch_offsets("none", [tp]) == {tp: (-1, -1, "", 0)}
+    assert harness.coordinator.offsets.fetch("none", [tp]) == {tp: (-1, -1, "", 0)}
 
 
 def test_commits_are_accepted_from_members_of_the_generation_only(harness):
@@ -569,7 +569,7 @@ def test_a_pending_commit_is_unstable_for_requests_of_stable_offsets_and_the_old
     answer = harness.commit({("t", 0): 2})
     assert answer.waits
     assert harness.committed() == {("t", 0): 1}
-    offsets = harness.coordinator.fetch_offsets("g", None, require_stable=True)
+    offsets = harness.coordinator.offsets.fetch("g", None, require_stable=True)
     assert offsets[TopicPartition("t", 0)].error_code == errors.UnstableOffsetCommit.code
     harness.replica_manager.release()
     assert harness.committed(require_stable=True) == {("t", 0): 2}

@@ -199,7 +199,7 @@ def test_while_a_partition_loads_requests_for_its_groups_get_the_error_that_each
     assert loading.join().error_code == errors.CoordinatorLoadInProgress.code
     assert loading.sync(loading.join("m")).error_code == errors.RebalanceInProgress.code
     assert code_of(loading.coordinator.heartbeat, "g", "m", None, 1) == 0
-    assert code_of(loading.coordinator.fetch_offsets, "g", None) == errors.CoordinatorLoadInProgress.code
+    assert code_of(loading.coordinator.offsets.fetch, "g", None) == errors.CoordinatorLoadInProgress.code
     assert loading.commit({("t", 0): 1}).result == {("t", 0): errors.CoordinatorLoadInProgress.code}
     assert loading.coordinator.admin.list_groups() == (errors.CoordinatorLoadInProgress.code, [])
     loading.scheduler.tick()
@@ -347,7 +347,7 @@ def test_an_update_with_an_older_epoch_changes_nothing():
     harness.coordinator.on_election(partition, 6)
     assert harness.committed() == {("t", 0): 1}
     harness.coordinator.on_resignation(partition, 7)
-    assert code_of(harness.coordinator.fetch_offsets, "g", None) == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.offsets.fetch, "g", None) == errors.NotCoordinator.code
 
 
 def test_an_election_of_an_older_epoch_that_comes_late_does_not_let_an_older_resignation_count():
@@ -368,7 +368,7 @@ def test_an_election_of_an_older_epoch_that_comes_while_a_newer_one_loads_does_n
     loading.coordinator.on_election(partition, 5)
     loading.coordinator.on_election(partition, 3)
     loading.coordinator.on_resignation(partition, 4)
-    assert code_of(loading.coordinator.fetch_offsets, "g", None) == errors.CoordinatorLoadInProgress.code
+    assert code_of(loading.coordinator.offsets.fetch, "g", None) == errors.CoordinatorLoadInProgress.code
     loading.scheduler.tick()
     assert loading.committed() == {("t", 0): 1}
     loading.coordinator.on_resignation(partition, 4)
@@ -385,7 +385,7 @@ def test_a_partition_whose_log_cannot_be_had_is_not_coordinated(how):
     loading.coordinator.on_election(partition, 5)
     getattr(harness.replica_manager, how).add(partition)
     loading.scheduler.tick()
-    assert code_of(loading.coordinator.fetch_offsets, "g", None) == errors.NotCoordinator.code
+    assert code_of(loading.coordinator.offsets.fetch, "g", None) == errors.NotCoordinator.code
     assert not loading.coordinator.manager.is_loading
     # The next election finds the log.
     getattr(harness.replica_manager, how).clear()
@@ -414,7 +414,7 @@ def test_a_partition_that_goes_offline_while_it_is_read_is_not_coordinated():
 
     log.read = read_once
     loading.scheduler.tick()
-    assert code_of(loading.coordinator.fetch_offsets, "g", None) == errors.NotCoordinator.code
+    assert code_of(loading.coordinator.offsets.fetch, "g", None) == errors.NotCoordinator.code
     assert loading.coordinator.manager.groups() == []
 
 

@@ -131,10 +131,10 @@ class Moving:
         return self.harness.commit({TP: 42}).result[TP]
 
     def fetch(self):
-        return self.harness.coordinator.fetch_offsets("g", [TP])[TP].offset
+        return self.harness.coordinator.offsets.fetch("g", [TP])[TP].offset
 
     def fetch_all(self):
-        return tuple(result.offset for result in self.harness.coordinator.fetch_offsets("g", None).values())
+        return tuple(result.offset for result in self.harness.coordinator.offsets.fetch("g", None).values())
 
     def join(self):
         return self.harness.join(self.member.member_id)

@@ -4,8 +4,8 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_coordinator import GroupMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.group_offsets import GroupMember
 
 from .harness import Answer, Harness
 
@@ -18,7 +18,7 @@ class TransactionHarness(Harness):
     def commit_in_transaction(self, offsets, producer=PRODUCER, member=GroupMember(), group_id="g"):  # noqa: B008
         answer = Answer()
         values = {tp: OffsetAndMetadata(offset, commit_timestamp=0) for tp, offset in offsets.items()}
-        self.coordinator.commit_transactional_offsets(group_id, member, producer, values, answer)
+        self.coordinator.offsets.commit_in_transaction(group_id, member, producer, values, answer)
         return answer
 
     def end(self, is_commit=True, producer=PRODUCER, group_id="g"):
@@ -26,7 +26,7 @@ class TransactionHarness(Harness):
         manager.end_transaction(producer[0], [manager.partition_for(group_id)], is_commit)
 
     def offset(self, topic_partition=T0, *, require_stable=False):
-        result = self.coordinator.fetch_offsets("g", [topic_partition], require_stable)[topic_partition]
+        result = self.coordinator.offsets.fetch("g", [topic_partition], require_stable)[topic_partition]
         return result.error_code or result.offset
 
 
@@ -38,7 +38,7 @@ def harness():
 def plain_commit(harness, offset):
     answer = Answer()
     values = {T0: OffsetAndMetadata(offset)}
-    harness.coordinator.commit_offsets("g", "", None, -1, values, answer)
+    harness.coordinator.offsets.commit("g", "", None, -1, values, answer)
     assert answer.result == {T0: 0}
 
 

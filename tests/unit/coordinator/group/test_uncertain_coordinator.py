@@ -28,9 +28,9 @@ def harness(certainty):
 def test_it_answers_no_offsets_but_not_coordinator(harness, certainty, group_id, topic_partitions):
     harness.commit({TP: 42})
     certainty["is"] = False
-    assert code_of(harness.coordinator.fetch_offsets, group_id, topic_partitions) == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.offsets.fetch, group_id, topic_partitions) == errors.NotCoordinator.code
     certainty["is"] = True
-    assert harness.coordinator.fetch_offsets("g", [TP])[TP].offset == 42
+    assert harness.coordinator.offsets.fetch("g", [TP])[TP].offset == 42
 
 
 def test_offsets_that_were_read_before_the_process_stood_still_are_not_answered(harness, certainty):
@@ -43,7 +43,7 @@ def test_offsets_that_were_read_before_the_process_stood_still_are_not_answered(
         return find_group(*args, **fields)
 
     harness.coordinator.manager.find_group = stands_still
-    assert code_of(harness.coordinator.fetch_offsets, "g", [TP]) == errors.NotCoordinator.code
+    assert code_of(harness.coordinator.offsets.fetch, "g", [TP]) == errors.NotCoordinator.code
 
 
 def test_it_deletes_nothing_that_may_live_on_at_another_coordinator(harness, certainty):

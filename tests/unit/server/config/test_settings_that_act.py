@@ -327,6 +327,7 @@ ALONE = {
     "group.initial.rebalance.delay.ms": (13, group_config("initial_rebalance_delay_ms"), 13),
     "group.consumer.session.timeout.ms": (46_000, group_config("consumer_session_timeout_ms"), 46_000),
     "group.consumer.heartbeat.interval.ms": (6000, heartbeat_of_the_new_protocol("heartbeat_interval_ms"), 6000),
+    "group.consumer.regex.refresh.interval.ms": (20_000, group_config("consumer_regex_refresh_interval_ms"), 20_000),
     "group.consumer.max.size": (1, group_config("consumer_max_size"), 1),
     "group.consumer.assignors": (
         "range",

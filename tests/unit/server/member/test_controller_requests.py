@@ -239,7 +239,7 @@ def test_the_offsets_of_all_groups_for_a_deleted_partition_are_deleted_too(broke
         return {partition.error_code for partition in answer.partitions} == {0}
 
     wait_until(has_committed)  # once the group's partition is loaded
-    committed = broker.group_coordinator.fetch_offsets
+    committed = broker.group_coordinator.offsets.fetch
     assert set(committed("g", None)) == {T0, T1}
     controller.update_metadata({"t": {1: {"leader": -2}}})
     assert set(committed("g", None)) == {T0}

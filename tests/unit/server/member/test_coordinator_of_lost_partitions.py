@@ -32,7 +32,7 @@ def offsets_dir(broker, controller):
     controller.leader_and_isr({OFFSETS: [controller.state(0, leader_epoch=4)]})
     wait_until(lambda: fetched(broker) == 0)
     results = []
-    broker.group_coordinator.commit_offsets("g", "", None, -1, {T0: OffsetAndMetadata(42)}, results.append)
+    broker.group_coordinator.offsets.commit("g", "", None, -1, {T0: OffsetAndMetadata(42)}, results.append)
     assert results == [{T0: 0}]
     return partition(broker, OFFSETS_0).log.parent_dir
 
@@ -45,7 +45,7 @@ def heartbeat(broker):
 def fetched(broker):
     """The error code."""
     try:
-        broker.group_coordinator.fetch_offsets("g", [T0])
+        broker.group_coordinator.offsets.fetch("g", [T0])
     except errors.ApiError as error:
         return error.code
     return 0

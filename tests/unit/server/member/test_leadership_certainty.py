@@ -23,7 +23,7 @@ def leads(broker, controller):
     controller.leader_and_isr({OFFSETS: [controller.state(0, leader_epoch=4)]})
     wait_until(lambda: broker.group_coordinator.manager.is_group_local("g"))
     results = []
-    broker.group_coordinator.commit_offsets("g", "", None, -1, {T0: OffsetAndMetadata(42)}, results.append)
+    broker.group_coordinator.offsets.commit("g", "", None, -1, {T0: OffsetAndMetadata(42)}, results.append)
     assert results == [{T0: 0}]
 
 
