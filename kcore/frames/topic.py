@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from pyarrow.fs import LocalFileSystem
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted
 from kcore.frames.chunks import Chunk, chunks_of
+from kcore.frames.topic_scanner import Query, TopicScanner
 from kcore.inspect.parallel import Work, in_order
 from kcore.log.log_iteration import Isolation, is_committed
 from kcore.log.unified_log import UnifiedLog
@@ -113,23 +114,22 @@ class Topic(ds.Dataset):
 
     def scanner(
         self, columns: Any = None, filter: ds.Expression | None = None, batch_size: int = 131_072, **options: Any
-    ) -> ds.Scanner:
-        """A reader of the records for which filter is true; can be read once.
+    ) -> TopicScanner:
+        """A reader of the records for which filter is true, each time from the first one on.
 
-        columns: names, or a mapping of names to expressions.  batch_size: rows of a batch at most.
+        columns: names, or a mapping of names to expressions.  batch_size: rows of a batch at most.  Other options of a
+        pyarrow scanner change nothing.
         """
         condition = _both(self._condition, filter)
         names = self._needed(columns, condition)
+        query = Query(self._schema.names if columns is None else columns, condition)
         read = schema(names)
-        batches = pa.RecordBatchReader.from_batches(read, self._read(names, condition))
-        known = {name: options[name] for name in ("use_threads", "memory_pool") if name in options}
-        if columns is None:
-            columns = self._schema.names
-        return ds.Scanner.from_batches(batches, columns=columns, filter=condition, batch_size=batch_size, **known)
+        return TopicScanner(
+            partial(self._read, names, query, condition), read, query.schema(read), max(1, int(batch_size))
+        )
 
     def count_rows(self, filter: ds.Expression | None = None, **options: Any) -> int:
-        count: int = self.scanner(["offset"], filter, **options).count_rows()
-        return count
+        return self.scanner(["offset"], filter, **options).count_rows()
 
     def get_fragments(self, filter: ds.Expression | None = None) -> Any:
         raise NotImplementedError("a Topic has no fragments: scanner() and to_batches() read it, chunks() says how")
@@ -206,9 +206,12 @@ class Topic(ds.Dataset):
         text = f"{expressions} {'' if condition is None else condition}"
         return [*asked, *(name for name in COLUMNS if name not in asked and name in text)]
 
-    def _read(self, names: Sequence[str], condition: ds.Expression | None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, names: Sequence[str], query: Query, condition: ds.Expression | None
+    ) -> Generator[pa.RecordBatch, None, None]:
         def read(number: int, chunk: Chunk) -> list[pa.RecordBatch]:
-            return list(self.partitions[number].iter_arrow(chunk.start, chunk.end, names, self.isolation))
+            batches = self.partitions[number].iter_arrow(chunk.start, chunk.end, names, self.isolation)
+            return [part for batch in batches for part in query.result(batch)]
 
         work: Iterator[Work[list[pa.RecordBatch]]] = (
             (partial(read, number, chunk), False) for number, chunk in self.chunks(condition)

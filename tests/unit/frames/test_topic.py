@@ -2,11 +2,13 @@
 
 import datetime
 import random
+import threading
 
 import pytest
 
 import kcore
 from kcore.errors import CorruptFile, CorruptMessage
+from kcore.inspect.parallel import in_order
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -238,6 +240,46 @@ def test_a_reader_that_leaves_early_stops_the_threads(orders):
     assert before.read_next_batch().num_rows > 0
     del before
     assert orders.count_rows() == 1800
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda topic: topic.to_table(filter=FIELD("offset") > 5),
+        lambda topic: list(topic.to_batches(columns=["key"])),
+        lambda topic: topic.head(1),
+        lambda topic: topic.take([3]),
+        lambda topic: topic.count_rows(),
+        lambda topic: topic.scanner().to_reader().read_all(),
+    ],
+    ids=["to_table", "to_batches", "head", "take", "count_rows", "to_reader"],
+)
+def test_no_thread_of_arrow_runs_python_for_a_query(orders, monkeypatch, query):
+    """Such a thread may still want the GIL when the program exits, and then the process dies with SIGABRT."""
+    threads = set()
+
+    def note_thread(*args):
+        threads.add(threading.get_ident())
+        yield from in_order(*args)
+
+    monkeypatch.setattr("kcore.frames.topic.in_order", note_thread)
+    query(orders)
+    assert threads == {threading.get_ident()}
+
+
+def test_a_scanner_can_be_read_again_and_says_its_columns(orders):
+    scanner = orders.scanner({"size": pc.binary_length(FIELD("value"))}, FIELD("offset") < 2)
+    assert isinstance(scanner, ds.Scanner)
+    assert scanner.projected_schema == pa.schema([("size", pa.int32())])
+    assert scanner.dataset_schema.names == ["value", "offset"]
+    assert (
+        scanner.to_table().to_pylist()
+        == scanner.to_reader().read_all().to_pylist()
+        == [{"size": None}, {"size": 1}] * 3
+    )
+    assert scanner.head(0).num_rows == 0 and scanner.head(100).num_rows == scanner.count_rows() == 6
+    with pytest.raises(NotImplementedError, match="to_batches"):
+        scanner.scan_batches()
 
 
 def test_duckdb_reads_the_columns_and_chunks_that_a_query_needs(orders, monkeypatch):
