@@ -20,7 +20,8 @@ from kcore.common.properties import read_properties
 
 _LISTEN = "0A"  # st of /proc/net/tcp
 #: Of /proc/PID/stat: stopped by a signal, and stopped by a debugger.
-_STOPPED_STATES = {"T": "stopped by SIGSTOP or a terminal", "t": "stopped by a debugger"}
+_DEBUGGED = "stopped by a debugger"
+_STOPPED_STATES = {"T": "stopped by SIGSTOP or a terminal", "t": _DEBUGGED}
 _LOCK_FILE = "/.lock"
 #: An SQLite database with a write-ahead log has this file beside it, which its locks are on.
 _SHARED_MEMORY = "-shm"
@@ -59,6 +60,14 @@ class BrokerProcess(NamedTuple):
         written_s = max(map(_last_written_s, self.data_dirs), default=0.0)
         last = "" if written_s == 0 else f"; it ran until {datetime.fromtimestamp(written_s):%F %T} at least"
         return f"its process {self.pid} stands still, {how}{last}"
+
+    def how_to_continue(self) -> str | None:
+        """ "continue its process: `kill -CONT 4711`"; None if it runs or that is not known."""
+        how = _stopped(self.pid)
+        if how is None:
+            return None
+        command = f": `kill -CONT {self.pid}`" if how != _DEBUGGED else f" {self.pid} in the debugger"
+        return f"continue its process{command}"
 
 
 def process_of_address(host: str, port: int) -> BrokerProcess | None:

@@ -419,8 +419,8 @@ class GroupClient(AdminClient):
         group_id: it asks for this group's coordinator, and another broker may take the place of one that cannot be
         reached.  None: it asks a certain broker, and that it cannot be reached is raised at once.
 
-        With ends_where_locked it raises CoordinatorNotAvailable where a broker of this machine says that its store is
-        locked: until it is free no broker becomes a coordinator.
+        It raises CoordinatorNotAvailable where a broker of this machine says that its store is locked: until it is free
+        no broker becomes a coordinator.  It asks for that at the deadline, with ends_where_locked earlier too.
         """
         with self._timed() as deadline_ms:
             lock_check_ms = self._time.hi_res_clock_ms() + _LOCK_CHECK_MS
@@ -446,10 +446,11 @@ class GroupClient(AdminClient):
                         ) from error
                     failure = error
                 now_ms = self._time.hi_res_clock_ms()
-                if self._ends_where_locked and now_ms >= lock_check_ms:
+                is_over = now_ms + RETRY_MS > deadline_ms
+                if is_over or (self._ends_where_locked and now_ms >= lock_check_ms):
                     lock_check_ms = now_ms + _LOCK_CHECK_MS
                     self._check_lock(group_id, to)
-                if now_ms + RETRY_MS > deadline_ms:
+                if is_over:
                     if failure is not None:
                         raise failure
                     assert response is not None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from kcore.client.admin_client import AdminClient, ClusterDescription, PartitionDescription
-from kcore.client.broker_process import process_of_member
+from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import (
@@ -45,7 +45,7 @@ def run(args: Arguments) -> int:
     than it has, or the metadata store is locked."""
     with admin_client(args, ends_where_locked=True) as admin:
         state = look_at(admin, args.topics)
-    cluster, partitions, brokers, silent, problems, lock = state
+    cluster, partitions, brokers, silent, _, problems, lock = state
     if args.broker is not None and args.broker not in brokers:
         raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
     problems = [
@@ -71,13 +71,14 @@ def run(args: Arguments) -> int:
 
 class ClusterState(NamedTuple):
     """brokers: ids, also of those that are not alive and have replicas.  silent: why a broker does not answer, or what
-    its process does where it is not registered.  problems: the partitions that are not in order.  store_lock: who has
-    locked the metadata store, None if it is not."""
+    its process does where it is not registered.  to_continue: how, of brokers whose processes stand still.  problems:
+    the partitions that are not in order.  store_lock: who has locked the metadata store, None if it is not."""
 
     cluster: ClusterDescription
     partitions: Mapping[TopicPartition, PartitionDescription]
     brokers: list[int]
     silent: Mapping[int, str]
+    to_continue: Mapping[int, str]
     problems: list[PartitionProblem]
     store_lock: str | None
 
@@ -96,9 +97,15 @@ def look_at(admin: AdminClient, topics: Iterable[str] = ()) -> ClusterState:
     }
     brokers = sorted({*cluster.brokers, *(replica for p in partitions.values() for replica in p.replicas)})
     # The cluster has ended their sessions; their processes may be here all the same.
-    processes = {number: _process_text(cluster, number) for number in brokers if number not in cluster.brokers}
+    processes = {number: process_of_member(cluster.cluster_id, number) for number in {*brokers} - {*cluster.brokers}}
     silent = {number: silence.reason for number, silence in silences.items()}
-    silent |= {number: text for number, text in processes.items() if text is not None}
+    silent |= {number: _process_text(process) for number, process in processes.items() if process is not None}
+    processes |= {number: process_of_address(*cluster.brokers[number][1:3]) for number in silences}
+    to_continue = {
+        number: text
+        for number, process in processes.items()
+        if process is not None and (text := process.how_to_continue()) is not None
+    }
     internal = {topic.name for topic in cluster.topics.values() if topic.is_internal}
     problems = [
         PartitionProblem(tp, partition, tp.topic in internal)
@@ -106,14 +113,11 @@ def look_at(admin: AdminClient, topics: Iterable[str] = ()) -> ClusterState:
         if not is_in_sync(partition)
     ]
     lock = store_lock_of(cluster, silences)
-    return ClusterState(cluster, partitions, brokers, silent, problems, lock)
+    return ClusterState(cluster, partitions, brokers, silent, to_continue, problems, lock)
 
 
-def _process_text(cluster: ClusterDescription, broker: int) -> str | None:
-    """What the process of a broker that is not registered does; None for none on this machine."""
-    process = process_of_member(cluster.cluster_id, broker)
-    if process is None:
-        return None
+def _process_text(process: BrokerProcess) -> str:
+    """What the process of a broker that is not registered does."""
     runs = f"its process {process.pid} runs: it is starting, or its session has ended and it has no new one yet"
     return process.stopped_reason() or "; ".join(filter(None, [runs, process.locked_reason()]))
 

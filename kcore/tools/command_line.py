@@ -122,15 +122,16 @@ def broker_id(text: str) -> int:
 
 def positive_int16(text: str) -> int:
     """What fits an INT16 of the protocol."""
-    return _at_most(0x7FFF, text)
+    return at_most(0x7FFF, text)
 
 
 def positive_int32(text: str) -> int:
     """What fits an INT32 of the protocol."""
-    return _at_most(MAX_INT32, text)
+    return at_most(MAX_INT32, text)
 
 
-def _at_most(largest: int, text: str) -> int:
+def at_most(largest: int, text: str) -> int:
+    """A whole number from 1 on.  Raises click.BadParameter."""
     if (number := positive(text)) <= largest:
         return number
     raise click.BadParameter(f"{text!r}: expected a whole number from 1 to {largest}")

@@ -136,7 +136,9 @@ def run(args: Arguments) -> int:
         try:
             numbers = _partitions(args, leaders)
             if args.group is not None:
-                _check_without_members(client, args.group)
+                # A commit waits where the store is locked, but before the first record nothing is lost by an end.
+                with group_client(args, ends_where_locked=True) as (asking, _):
+                    _check_without_members(asking, args.group)
             spans = _spans(args, client, numbers)
             commits = _Commits(client, args.group, args.topic)
             fetcher = TopicFetcher(

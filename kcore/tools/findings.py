@@ -64,12 +64,12 @@ def of_brokers(state: ClusterState) -> Iterator[Finding]:
             yield Finding(
                 "broker_not_alive",
                 f"broker {number} is not alive, and has {has}{because}",
-                f"start it; if it does not come back, `kcore reassign TOPIC --to {ids_text(state.cluster.brokers)}`",
+                f"{state.to_continue.get(number, 'start it')}; if it does not come back, "
+                f"`kcore reassign TOPIC --to {ids_text(state.cluster.brokers)}`",
             )
         elif reason is not None:
-            yield Finding(
-                "broker_silent", f"broker {number} does not answer: {reason}", "`kcore cluster` asks it again"
-            )
+            mend = state.to_continue.get(number, "`kcore cluster` asks it again")
+            yield Finding("broker_silent", f"broker {number} does not answer: {reason}", mend)
     if state.cluster.controller_id < 0:
         yield Finding("no_controller", "no broker is the controller", "`kcore cluster`; a broker must reach the store")
     if state.store_lock is not None:
@@ -96,7 +96,8 @@ def of_partitions(state: ClusterState, cause_of: Callable[[PartitionProblem, int
             what = f"{counted(len(problems), 'partition')} led by broker {leader} without broker {number} in the ISR"
             if number not in state.cluster.brokers or number in state.silent:
                 away = "not alive" if number not in state.cluster.brokers else "silent"
-                yield Finding("under_replicated", f"{what}, which is {away} ({names})", f"start broker {number}")
+                mend = state.to_continue.get(number, f"start broker {number}")
+                yield Finding("under_replicated", f"{what}, which is {away} ({names})", mend)
                 continue
             cause = cause_of(problems[0], number)
             yield Finding(
@@ -246,7 +247,9 @@ def _unwise(topic: TopicSafety, brokers: int) -> Iterator[str]:
 _ADVICE = {
     "min_insync_impossible": (
         "min.insync.replicas is above the number of replicas, so acks=all is always refused",
-        "`kcore configs unset --topic {topic} min.insync.replicas --apply`, or more replicas with `kcore reassign`",
+        # Not `unset`: the value may be that of the brokers' settings.
+        "`kcore configs set --topic {topic} min.insync.replicas=N --apply` with N at most the number of replicas, or "
+        "more replicas with `kcore reassign`",
     ),
     "min_insync_all": (
         "min.insync.replicas is the number of replicas, so acks=all is refused as soon as one broker is away",
@@ -262,7 +265,7 @@ _ADVICE = {
     ),
     "unclean_elections": (
         "unclean.leader.election.enable is true, so an election may lose acknowledged records",
-        "`kcore configs unset --topic {topic} unclean.leader.election.enable --apply`",
+        "`kcore configs set --topic {topic} unclean.leader.election.enable=false --apply`",
     ),
 }
 

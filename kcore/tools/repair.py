@@ -62,6 +62,8 @@ def run(args: Arguments) -> int:
     output = None if args.in_place else os.path.normpath(args.output or f"{path}.repaired")
     if args.apply and output is not None and os.path.lexists(output):
         raise UsageError(f"{output} is there already; name another place with --output")
+    if output is not None and os.path.realpath(output).startswith(os.path.join(os.path.realpath(path), "")):
+        raise UsageError(f"{output} is inside {path}: name a place outside it with --output")
     if not os.path.isdir(path):
         os.stat(path)
         raise UsageError(f"{path}: a directory is wanted, of a partition or of several")

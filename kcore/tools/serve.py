@@ -20,7 +20,7 @@ from kcore.errors import InvalidConfig, KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import bracketed
-from kcore.tools.command_line import DIRECTORY, FILE, Arguments, positive
+from kcore.tools.command_line import DIRECTORY, FILE, Arguments, at_most
 from kcore.tools.commands import command
 from kcore.tools.hints import client_hint, script, short
 from kcore.tools.parent_process import end_with_parent
@@ -37,6 +37,9 @@ GC_THRESHOLD = (10_000, 50, 10)
 
 DEFAULT_PORT = 9092
 
+#: Of one machine: each is a process of some 100 MB, and talks to all others.
+_MOST_BROKERS = 100
+
 #: How often a start looks for a signal that ends it.
 _SIGNAL_POLL_S = 0.25
 
@@ -49,6 +52,11 @@ def _override(text: str) -> str:
     if not equals or not key.strip():
         raise click.BadParameter(f"{text!r}: expected KEY=VALUE, as num.partitions=3")
     return text
+
+
+def _broker_count(text: str) -> int:
+    """Raises click.BadParameter."""
+    return at_most(_MOST_BROKERS, text)
 
 
 @command()
@@ -73,10 +81,10 @@ def _override(text: str) -> str:
 )
 @click.option(
     "--brokers",
-    type=positive,
+    type=_broker_count,
     metavar="N",
-    help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
-    "from --port on; without --store they coordinate through a file in DIR",
+    help=f"serve a cluster of N brokers, at most {_MOST_BROKERS}, each a process of its own: ids 0, 1, ..., data in "
+    "DIR/0, DIR/1, ..., ports from --port on; without --store they coordinate through a file in DIR",
 )
 @click.option(
     "--monitoring",

@@ -39,6 +39,7 @@ _POLL_S = 0.1
 _SAME_SIGNAL_MS = 1000
 #: A broker that takes longer to stop is named.
 _LONG_STOP_S = 5
+_LAST_PORT = 65535
 #: Of a broker's log, printed when it has ended.
 _LAST_LINES = 5
 #: With less on the disk of the logs they may not have what a broker said last.
@@ -89,6 +90,14 @@ def run(args: Arguments) -> int:
     return DAMAGE
 
 
+def _check_last_port(option: str, first: int, brokers: int) -> None:
+    """Raises UsageError."""
+    if first + brokers - 1 > _LAST_PORT:
+        raise UsageError(
+            f"{option}: {counted(brokers, 'broker')} take the ports from it on, and {_LAST_PORT} is the last"
+        )
+
+
 class _ServedCluster:
     """The broker processes.  For one thread, but for request_stop()."""
 
@@ -104,6 +113,11 @@ class _ServedCluster:
         self._monitoring = host_and_port(args.monitoring or "")
         if args.monitoring is not None and not (self._monitoring and self._monitoring[1]):
             raise UsageError(f"--monitoring {args.monitoring}: expected HOST:PORT, and with --brokers no port 0")
+        if args.port < 0:
+            raise UsageError(f"--port {args.port}: expected a port, or 0 for free ones")
+        _check_last_port(f"--port {args.port}", args.port, args.brokers)
+        if self._monitoring is not None:
+            _check_last_port(f"--monitoring {args.monitoring}", self._monitoring[1], args.brokers)
         if args.id is not None:
             raise UsageError("--brokers gives the ids 0, 1, ...: leave out --id")
         if not args.data:
@@ -153,14 +167,21 @@ class _ServedCluster:
             child = self._start_broker(number)
             self._running[number] = child
             threading.Thread(target=self._read, args=(number, child), daemon=True).start()
+            while self._heed_event(0, deadline_ms):
+                pass
         while len(self._addresses) < self._args.brokers or not self._agree():
-            event = self._next_event(_POLL_S)
-            if event is not None and event.line is None:
-                raise _StartFailed(self._how_it_ended(event))
-            if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
-                raise _StartFailed(f"the brokers do not know each other after {_START_S} s")
+            self._heed_event(_POLL_S, deadline_ms)
         if self._page is not None:
             self._page.start(",".join(self._addresses.values()))
+
+    def _heed_event(self, timeout_s: float, deadline_ms: float) -> bool:
+        """Whether there was an event of a start within the timeout.  Raises _StopRequested, _StartFailed."""
+        event = self._next_event(timeout_s)
+        if event is not None and event.line is None:
+            raise _StartFailed(self._how_it_ended(event))
+        if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
+            raise _StartFailed(f"the brokers do not know each other after {_START_S} s")
+        return event is not None
 
     def watch(self) -> None:
         """Say of each broker that ends how it did; return when none runs.  Raises _StopRequested."""

@@ -41,10 +41,11 @@ def test_an_address_of_another_machine_belongs_to_no_process_here():
 def test_a_process_stands_still_while_it_is_stopped_and_no_longer(tmp_path):
     with _listener("127.0.0.1") as (process, port):
         found = process_of_address("127.0.0.1", port)
-        assert found.stopped_reason() is None
+        assert found.stopped_reason() is None and found.how_to_continue() is None
         paused_process.pause(process)
         reason = f"its process {process.pid} stands still, stopped by SIGSTOP or a terminal"
         assert found.stopped_reason() == reason
+        assert found.how_to_continue() == f"continue its process: `kill -CONT {process.pid}`"
         checkpoint = tmp_path / "replication-offset-checkpoint"
         checkpoint.write_text("0\n0\n")
         os.utime(checkpoint, (0, 86_400))

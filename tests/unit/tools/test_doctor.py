@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import kcore
+from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
 from kcore.client.group_client import GroupClient
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
@@ -14,9 +15,10 @@ from kcore.log.lost_records import encode_mark
 from kcore.testing import MockTime
 from kcore.tools import doctor, findings
 from kcore.tools.bootstrap import Bootstrap
-from kcore.tools.cluster import PartitionProblem, look_at
+from kcore.tools.cluster import ClusterState, PartitionProblem, look_at
 from kcore.tools.cluster_command import admin_client
 from kcore.tools.command_line import Arguments, addresses
+from kcore.tools.findings import TopicSafety
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.log.logs import batch, idempotent, marker
@@ -194,6 +196,45 @@ def test_brokers_that_differ_and_unwise_topics_are_findings(capsys):
             assert main([*command[1:], "--bootstrap", servers]) == 0
         capsys.readouterr()
         assert "settings_differ" not in examine(capsys, "--bootstrap", servers)[1]
+
+
+def test_the_advice_about_a_setting_that_the_brokers_give_their_topics_mends_the_topic(capsys):
+    with kcore.Broker(min_insync_replicas=2, **SETTINGS) as broker:
+        broker.create_topic("orders")
+        words = ("--bootstrap", broker.bootstrap_servers)
+        (found,) = examine(capsys, *words)[1]["min_insync_impossible"]
+        command = found["mend"].split("`")[1].replace("=N", "=1").split()
+        assert main([*command[1:], *words]) == 0
+        capsys.readouterr()
+        assert "min_insync_impossible" not in examine(capsys, *words)[1]
+
+
+def test_topics_whose_elections_the_brokers_have_unclean_are_told_to_set_it():
+    topic = TopicSafety("orders", False, replicas=3, min_insync_replicas=2, unclean_elections=True)
+    (found,) = findings.of_topics([topic], [0, 1, 2])
+    assert found.mend == "`kcore configs set --topic orders unclean.leader.election.enable=false --apply`"
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_a_broker_whose_process_stands_still_is_to_be_continued_as_it_has_its_lock(is_registered):
+    nodes = {number: Node(number, "127.0.0.1", 9092 + number, None) for number in ([1, 2] if is_registered else [1])}
+    orders = TopicPartition("orders", 0)
+    partition = PartitionDescription(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1,), offline=())
+    state = ClusterState(
+        ClusterDescription("id", 1, nodes, {}),
+        {orders: partition},
+        [1, 2],
+        {2: "its process 4711 stands still, stopped by SIGSTOP or a terminal"},
+        {2: "continue its process: `kill -CONT 4711`"},
+        [PartitionProblem(orders, partition, False)],
+        None,
+    )
+    found = [*findings.of_brokers(state), *findings.of_partitions(state, lambda problem, number: None)]
+    mend, reassign = (
+        "continue its process: `kill -CONT 4711`",
+        "; if it does not come back, `kcore reassign TOPIC --to 1`",
+    )
+    assert [finding.mend for finding in found] == [mend + ("" if is_registered else reassign), mend]
 
 
 def test_a_data_directory_that_is_offline_or_full_is_a_finding(tmp_path, capsys, monkeypatch):

@@ -1,10 +1,14 @@
 """Changes of a cluster whose store another program has locked: the commands name it when their time is over."""
 
 import json
+import re
 
 import pytest
 
 import kcore
+from kcore.client.group_client import GroupClient
+from kcore.errors import CoordinatorNotAvailable, NotCoordinator
+from kcore.protocol.messages.offset_fetch import OffsetFetchResponse
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
 from tests.locked_store import locked_by_a_process
@@ -92,9 +96,22 @@ def test_a_topic_is_described_with_the_process_that_has_locked_the_store(locked,
 
 def test_groups_without_a_coordinator_are_not_waited_for_while_the_store_is_locked(locked, capsys):
     bootstrap, _, by = locked
-    for words in ("groups describe g", "groups delete g"):
+    for words in ("groups describe g", "groups delete g", "consume orders --group g"):
         # Longer than the deadline of a test.
-        assert main([*words.split(), "--timeout", "600", *bootstrap]) == 2
+        assert main([*words.split(), "--timeout", "20", *bootstrap]) == 2
         err = capsys.readouterr().err
         # The first request has the broker make __consumer_offsets, which waits for the store.
         assert err.startswith(f"kcore: {bootstrap[1]}: no answer: the metadata store ") and by in err
+
+
+def test_a_group_whose_coordinator_changes_while_the_store_is_locked_is_refused_with_who_has_locked_it(
+    locked, monkeypatch
+):
+    """Also for a command that waits, as one that commits what it has printed."""
+    bootstrap, _, by = locked
+    host, port = bootstrap[1].split(":")
+    with GroupClient([(host, int(port))], client_id="test", timeout_ms=500) as client:
+        monkeypatch.setattr(client, "_coordinator_address", lambda group_id: (host, int(port)))
+        monkeypatch.setattr(client, "_send", lambda *_: OffsetFetchResponse(topics=[], error_code=NotCoordinator.code))
+        with pytest.raises(CoordinatorNotAvailable, match=f"does not answer as a coordinator now: .*{re.escape(by)}"):
+            client.committed_offsets("g")

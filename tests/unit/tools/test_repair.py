@@ -55,6 +55,26 @@ def assert_sound_but_for_gaps(capsys, directory: Path, note: str = "") -> None:
     assert not [event for event in damage if not event["problem"].startswith("leader epoch ")], note
 
 
+@pytest.mark.parametrize("output", ["{data}/fixed", "{data}/g-none-0/deeper/fixed", "{link}/fixed"])
+def test_a_copy_that_would_be_inside_what_is_repaired_is_refused(output, data, capsys):
+    """It would be copied into itself, and the damaged directory would be written to."""
+    flip(data / "g-none-0" / LOG, 70)
+    link = data.parent / "link"
+    link.symlink_to(data)
+    before = contents(data)
+    where = output.format(data=data, link=link)
+    assert main(["repair", str(data), "--apply", "--output", where]) == 2
+    assert f"{where} is inside {data}: name a place outside it with --output" in capsys.readouterr().err
+    assert contents(data) == before
+    # The plan says it too.
+    assert main(["repair", str(data), "--output", where]) == 2
+
+
+def test_a_copy_beside_the_repaired_partition_is_not_inside_it(data, capsys):
+    flip(data / "g-none-0" / LOG, 70)
+    assert main(["repair", str(data / "g-none-0"), "--apply", "--output", str(data / "g-none-01")]) == 0
+
+
 @pytest.mark.parametrize("arguments", [(), ("--salvage", "keep-after")])
 def test_a_sound_directory_needs_nothing(arguments, data, capsys):
     before = contents(data)

@@ -307,6 +307,56 @@ def test_what_cannot_be_the_same_for_all_brokers_is_refused(tmp_path, monkeypatc
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--brokers", "101"], "'--brokers': '101': expected a whole number from 1 to 100"),
+        (
+            ["--brokers", "3", "--port", "65534"],
+            "--port 65534: 3 brokers take the ports from it on, and 65535 is the last",
+        ),
+        (
+            ["--brokers", "3", "--port", "0", "--monitoring", "127.0.0.1:65534"],
+            "--monitoring 127.0.0.1:65534: 3 brokers take the ports from it on, and 65535 is the last",
+        ),
+        (["--brokers", "3", "--port", "-1"], "--port -1: expected a port, or 0 for free ones"),
+    ],
+)
+def test_more_brokers_than_one_machine_has_ports_or_room_for_are_refused_before_one_starts(
+    tmp_path, capsys, arguments, reason
+):
+    assert main(["serve", "--data", str(tmp_path / "c"), *arguments]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+def test_the_last_port_may_be_the_last_brokers(tmp_path):
+    args = arguments_of(tmp_path)
+    args.port = 65533
+    assert serve_cluster._ServedCluster(args)._port(2) == 65535
+
+
+@pytest.mark.parametrize("of_first", ["signal", "end"])
+def test_a_signal_or_an_ended_broker_stops_the_start_of_the_others(tmp_path, monkeypatch, of_first):
+    """All of them started before a signal was looked at: a large number could not be stopped."""
+    cluster, started = serve_cluster._ServedCluster(arguments_of(tmp_path)), []
+
+    def start_broker(number):
+        started.append(number)
+        cluster._events.put(serve_cluster._Event(number, "a line\n"))
+        if of_first == "signal":
+            cluster.request_stop()
+        else:
+            cluster._events.put(serve_cluster._Event(number))
+        return Process()
+
+    monkeypatch.setattr(cluster, "_start_broker", start_broker)
+    monkeypatch.setattr(cluster, "_read", lambda number, child: None)
+    with pytest.raises(serve_cluster._StopRequested if of_first == "signal" else serve_cluster._StartFailed):
+        cluster.start()
+    assert started == [0]
+
+
 def arguments_of(tmp_path, *, config=None, overrides=()):
     return SimpleNamespace(
         brokers=3,
