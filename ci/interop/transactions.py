@@ -128,7 +128,7 @@ def check(data: Path) -> None:
             if found != expected:
                 sys.exit(f"committed in partition {partition}: {found}")
         at = TopicPartition("in", 0)
-        offset = broker.group_coordinator.fetch_offsets("g", [at])[at].offset
+        offset = broker.group_coordinator.offsets.fetch("g", [at])[at].offset
         if offset != 1 + int(expected[-1]):
             sys.exit(f"the group stands at {offset}")
 

@@ -181,7 +181,7 @@ class TransactionalClients:
         cluster = self._cluster
         leader = cluster.controller.partitions[TopicPartition(GROUP_METADATA_TOPIC, 0)].leader
         for number in self._lives:
-            offsets = cluster.nodes[leader].groups.fetch_offsets(group_of(f"x{number}"), [_OFFSET_OF], True)
+            offsets = cluster.nodes[leader].groups.offsets.fetch(group_of(f"x{number}"), [_OFFSET_OF], True)
             cluster.ledger.last_offsets[f"x{number}"] = offsets[_OFFSET_OF].offset
 
     # -- steps ------------------------------------------------------------------------------------------------------
