@@ -70,6 +70,9 @@ def test_settings_that_are_sent_to_a_broker_whose_store_is_locked_may_be_changed
 
 def test_a_question_whose_time_is_over_says_nothing_of_a_change(locked, capsys):
     bootstrap, no_answer, by = locked
+    # A change, behind which the question waits.
+    assert main(["reassign", "orders:0", "--to", "1", "--timeout", "1", *bootstrap]) == 2
+    capsys.readouterr()
     assert main(["reassign", "--status", "--timeout", "1", *bootstrap]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"kcore: {no_answer}: its process ") and by in err and "change" not in err
