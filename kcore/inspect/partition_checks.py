@@ -157,7 +157,11 @@ class PartitionFiles:
         if self.epochs:
             return [entry.start_offset for entry in self.epochs]
         begins = np.flatnonzero(np.diff(rows["leader_epoch"])) + 1
-        starts: list[int] = rows["base_offset"][begins].tolist()
+        first, right_after = rows["base_offset"], rows["last_offset"][begins - 1] + 1
+        following = np.append(first[1:], np.iinfo(np.int64).max)[begins]
+        # One that does not fit is wrong: then the epoch begins somewhere after the batch before.
+        fits = (right_after <= first[begins]) & (first[begins] < following)
+        starts: list[int] = np.where(fits, first[begins], right_after + 1).tolist()
         return starts
 
     def file(self, base: int, suffix: str) -> str:

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import struct
+import sys
 from html import unescape
 
 import pytest
@@ -283,6 +284,14 @@ def test_a_search_is_cancelled_and_keeps_what_it_has_found(broker):
         text = wait_until(lambda: (text := client.get("/job?id=1").text) and "Cancelled" in text and text)
         assert "Cancel</button>" not in text
         assert client.get("/job?id=2").status_code == 404
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a priority of each thread")
+def test_a_search_gives_way_to_all_other_threads(directory):
+    with opened(directories=[directory]) as (_, site):
+        found = []
+        site.jobs.start("search", "everything", lambda job: found.append(os.getpriority(os.PRIO_PROCESS, 0)))
+        assert wait_until(lambda: found) == [19]
 
 
 def test_the_search_of_a_page_that_is_closed_ends(directory):
