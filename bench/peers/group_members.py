@@ -133,7 +133,7 @@ class ClassicMember:
 
 
 class ConsumerMember:
-    """Of a group of KIP-848; it gives up and takes partitions as soon as it is told to."""
+    """A member of a KIP-848 group.  It takes on each assignment as soon as an answer has it."""
 
     def __init__(self, group: str, topic: str, partitions: int) -> None:
         self.epoch = 0

@@ -120,7 +120,7 @@ def use_tool(broker: Broker, java: list[str]) -> None:
 
 
 def check(data: Path) -> None:
-    """What is committed is there once, in order, and the group stands behind it."""
+    """Each committed record is there once, in order, and the group's committed offset is right after the last one."""
     expected = [str(number).encode() for number in range(COUNT) if number % 3 != 2 for _ in range(2)]
     with kcore.Broker(data) as broker:
         for partition in (0, 1):

@@ -37,7 +37,7 @@ class Kind(Enum):
     OK = "ok"
     #: It did not take place: its sends were refused, or its transaction was aborted.
     FAIL = "fail"
-    #: Nobody was told.
+    #: No answer came.
     INFO = "info"
 
 

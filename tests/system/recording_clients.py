@@ -96,7 +96,7 @@ class TransactionalWriter(ClientThread):
                     raise
             kind = self._end(producer, is_commit)
         except KafkaException:
-            self._producer = None  # fatal: nobody is told how the transaction ends
+            self._producer = None  # fatal: no answer says how the transaction ends
         completed = math.inf if kind is Kind.INFO else time.monotonic()
         self._history.append(Operation(f"{self.name}.{self._lives}", kind, sends, invoked, completed))
         time.sleep(_PAUSE_S)

@@ -44,7 +44,7 @@ def begin(txn):
 
 
 def transact_until_dead(broker, process, history):
-    """One transaction after the other, a record to each partition.  Nobody is told how the one at the kill ends."""
+    """One transaction after the other, a record to each partition.  For the one at the kill no answer comes."""
     sequences = [0, 0]
     sends, invoked = [], time.monotonic()
     try:

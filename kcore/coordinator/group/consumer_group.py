@@ -321,7 +321,7 @@ def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
         member = _member(group, beat.member_id)
     if beat.epoch == member.epoch:
         return member
-    # One epoch behind, and it owns nothing but what is assigned to it: it did not get the answer with the new one.
+    # The answer with its new epoch was lost: it sends the previous epoch, and owns only what is assigned to it.
     if (
         beat.epoch < member.epoch
         and beat.epoch == member.previous_epoch

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeartbeatResult(NamedTuple):
-    """assignment: None if the member has been told of this one already."""
+    """assignment: None if an earlier answer had the same one."""
 
     error_code: int = NONE
     error_message: str | None = None

@@ -103,7 +103,7 @@ class TransactionMetadata:
 
     @property
     def next_producer(self) -> Producer:
-        """What the producer goes on with once the transaction has ended; it is told as soon as the end is decided."""
+        """The id and epoch of the producer's next transaction; the answer to EndTxn has them."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return Producer(self.next_producer_id, 0)
         return Producer(self.producer_id, self.producer_epoch)

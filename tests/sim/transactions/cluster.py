@@ -226,7 +226,7 @@ class TransactionalCluster(Cluster):
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """All transactions end, and what consumers see then is what the clients were told."""
+        """All transactions end, and consumers see the records of those that were answered as committed, no others."""
         self._down_ms.clear()
         self._late.clear()
         for node in self.nodes.values():
@@ -247,7 +247,7 @@ class TransactionalCluster(Cluster):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the clients were told, how often; of errors by their names."""
+        """How often each answer came to the clients; of errors by their names."""
         errors = self.transactional_clients.errors
         return {**self.ledger.counts, **{f"answer {name}": number for name, number in errors.items()}}
 

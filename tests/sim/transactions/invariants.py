@@ -37,7 +37,7 @@ def a_producer_id_and_epoch_is_given_once(
 
 
 def a_zombie_commits_nothing(transaction: Transaction, how: str) -> None:
-    """A client that asks to commit after a newer one was given an epoch is not told that it has committed."""
+    """A commit that a client asks for after a newer client got its epoch is never answered as done."""
     if how == "commit" and transaction.was_late:
         raise BrokenInvariant("a_zombie_commits_nothing", f"{transaction}: its commit was acknowledged")
 

@@ -1,4 +1,4 @@
-"""What the clients with transactions were told, and what consumers have seen of it."""
+"""The answers to clients with transactions, and the records that consumers have read."""
 
 from __future__ import annotations
 
