@@ -8,6 +8,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.errors import NONE
 from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kcore.protocol.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from kcore.testing import MockTime
 from tests.unit.server.client import Client
 from tests.unit.server.test_transaction_verification import (
@@ -155,6 +156,42 @@ def test_TXN_38_a_late_batch_of_the_last_transaction_is_refused(place, txn):
     assert place.log.log_end_offset == end + 1
     assert txn.end() == (NONE, 1)
     assert committed(place.leader, "t")[-2:] == [b"in time", b"next"]
+
+
+def test_TXN_38_a_marker_of_the_last_transaction_that_comes_again_does_not_end_the_next_one(place, txn):
+    assert txn.produce(b"a") == NONE
+    assert txn.end() == (NONE, 1)
+    assert txn.produce(b"not yet") == NONE
+    producer, entry = txn.producer, place.log.producer_state_manager.producers[txn.producer.producer_id]
+    marker = WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        transaction_result=True,
+        coordinator_epoch=entry.coordinator_epoch,
+        transaction_version=2,
+        topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+    )
+    with Client(place.leader) as client:
+        (result,) = client.ask(WriteTxnMarkersRequest(markers=[marker]), 2).markers
+    assert result.topics[0].partitions[0].error_code == OLD_EPOCH
+    assert txn.end(False) == (NONE, 1)
+    assert committed(place.leader, "t")[-1] == b"a"
+
+
+def test_TXN_38_the_coordinator_says_to_other_brokers_that_the_epoch_is_raised(two_brokers, monkeypatch):
+    writer, versions = two_brokers.leader.running.services.marker_writer, []
+    write = writer.write
+
+    def noting(marker, *args):
+        versions.append(marker.transaction_version)
+        write(marker, *args)
+
+    monkeypatch.setattr(writer, "write", noting)
+    with Client(two_brokers.coordinator) as asks, Client(two_brokers.leader) as writes:
+        txn = ClientOfVersion2(two_brokers, asks, writes)
+        assert txn.produce(b"a") == NONE
+        assert txn.end() == (NONE, 1)
+    assert versions == [2]
 
 
 def test_TXN_38_the_partition_has_the_raised_epoch_and_begins_it_with_sequence_0(place, txn):
