@@ -21,6 +21,7 @@ from kcore.common.text import some_of
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_checks import check_batches, consistent
+from kcore.inspect.epoch_checks import faults_between_segments
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import Work, in_order, scan_segment_of
 from kcore.inspect.partition_checks import (
@@ -216,6 +217,7 @@ class Verifier:
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
         result.problems += check_gaps(partition, ordered, compacted=self.compacted)
+        result.problems += faults_between_segments(partition, ordered)
         try:
             result.problems += check_producers(partition, ordered)
         except OSError as error:

@@ -526,3 +526,20 @@ def test_an_epoch_that_the_checkpoint_of_a_clean_stop_lacks_is_not_written_into_
     plans = plan_repair(str(data), salvage="keep-after")
     assert not any(plan.actions or plan.losses for plan in plans)
     assert any("leader epoch 10" in problem.text for plan in plans for problem in plan.beyond_repair)
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+def test_an_epoch_that_only_a_later_segment_contradicts_is_a_finding_even_if_a_repair_takes_that_segment(
+    salvage, tmp_path
+):
+    data = epoch_log(tmp_path / "data", [], batches=6, segment_bytes=100)
+    (data / "orders-0" / "leader-epoch-checkpoint").unlink()
+    _, _, wrong, unreadable, *_ = places(data)
+    assert unreadable.log != wrong.log
+    flip(wrong, 15, 3)
+    unreadable.log.write_bytes(bytes(unreadable.size))
+    text = "leader epoch 11 before a lower one, 3"
+    assert [(p.text, p.position) for p in problems_of(data) if p.path == str(wrong.log)] == [(text, wrong.position)]
+    plan, _ = plan_repair(str(data), salvage=salvage)
+    for found in (plan.problems, plan.beyond_repair):
+        assert [(p.text, p.position) for p in found if p.path == str(wrong.log)] == [(text, wrong.position)]
