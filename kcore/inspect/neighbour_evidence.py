@@ -69,9 +69,11 @@ def certain_beside_damage(
         goes_on[count] = False
     certain, explained = [], ~adjacent
     for n in np.flatnonzero(adjacent[:-1] != adjacent[1:]).tolist():
+        found, size = int(first[n]), int(last[n] - first[n]) + 1
         # The bytes that cannot be read held one offset at least.
         lowest, highest = int(before[n]) + (not adjacent[n]), int(after[n + 1]) - (not adjacent[n + 1])
-        found, size = int(first[n]), int(last[n] - first[n]) + 1
+        if adjacent[n] and n + 1 == count and lowest + size == end:
+            highest = end  # those after the end of the log held none
         if adjacent[n]:
             expected = lowest
             other_is_right = n == 0 or bool(goes_on[n - 1])

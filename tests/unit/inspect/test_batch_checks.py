@@ -217,6 +217,24 @@ def test_a_base_offset_beside_a_batch_with_a_bad_crc_is_corrected_by_its_other_n
             flip(place, at, bit)
 
 
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+@pytest.mark.parametrize("junk", [bytes(700), random.Random(1).randbytes(700)], ids=["zeros", "garbage"])
+def test_bytes_after_the_end_of_the_log_do_not_keep_the_last_base_offset_from_being_corrected(
+    junk, salvage, sound, tmp_path
+):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    for index in (data / "orders-0").glob("*index"):
+        index.unlink()  # an entry would prove it
+    last = places(data)[-1]
+    right = last.log.read_bytes()
+    for at, bit in ((1, 3), (4, 3), (7, 0)):
+        flip(last, at, bit)
+        last.log.write_bytes(last.log.read_bytes() + junk)
+        apply_to_copy(str(data), plan_repair(str(data), salvage=salvage), str(tmp_path / f"{at}"))
+        assert (tmp_path / f"{at}" / "orders-0" / last.log.name).read_bytes() == right, at
+        last.log.write_bytes(right)
+
+
 @pytest.mark.parametrize("log", ["sound", "with_gaps"])
 def test_wrong_base_offsets_that_nothing_proves_stay_findings_and_no_value_is_made_up(log, tmp_path, request):
     data = Path(shutil.copytree(request.getfixturevalue(log), tmp_path / "data"))
