@@ -561,3 +561,40 @@ def test_an_epoch_that_only_a_later_segment_contradicts_is_a_finding_even_if_a_r
     plan, _ = plan_repair(str(data), salvage=salvage)
     for found in (plan.problems, plan.beyond_repair):
         assert [(p.text, p.position) for p in found if p.path == str(wrong.log)] == [(text, wrong.position)]
+
+
+def header_of(place: Place) -> tuple[int, int]:
+    """(base offset, last offset)."""
+    base_offset, delta = struct.unpack_from(">q15xi", place.log.read_bytes(), place.position)
+    return base_offset, base_offset + delta
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_beside_a_length_with_several_wrong_bits_a_base_offset_that_nothing_proves_is_a_finding(
+    is_moved, with_gaps, tmp_path
+):
+    data = Path(shutil.copytree(with_gaps, tmp_path / "data"))
+    for index in (data / "orders-0").glob("*index"):
+        index.unlink()
+    all_places = places(data)
+    offsets = [header_of(place) for place in all_places]
+
+    def has_room(n: int) -> bool:
+        is_inside = all_places[n - 1].log == all_places[n].log == all_places[n + 1].log
+        return is_inside and offsets[n][0] > offsets[n - 1][1] + 2 and offsets[n + 1][0] > offsets[n][1] + 2
+
+    chosen = next(n for n in range(1, len(all_places) - 1) if has_room(n))
+    for n in (chosen, next(n for n in range(1, 30) if offsets[n][0] == offsets[n - 1][1] + 1)):
+        place, (base_offset, _) = all_places[n], offsets[n]
+        original = place.log.read_bytes()
+        content = bytearray(original)
+        shift = is_moved and n == chosen
+        struct.pack_into(">q", content, place.position, base_offset + shift)
+        content[place.position + 8] ^= 0x4C
+        place.log.write_bytes(content)
+        problems = [problem for problem in verify(str(data), compacted=True) if problem.damage]
+        texts = [p.text for p in problems if (p.path, p.position) == (str(place.log), place.position)]
+        doubt = f"base offset {base_offset + shift}: the length beside it is damaged; if it is too, nothing shows"
+        assert texts[0].startswith("batch length at position ")
+        assert [text.startswith(doubt) for text in texts[1:]] == [True] * (n == chosen), texts
+        place.log.write_bytes(original)
