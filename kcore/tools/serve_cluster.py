@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from kcore.client.admin_client import AdminClient
 from kcore.client.broker_process import process
+from kcore.client.first_answer import first_answer
 from kcore.client.monitor import store_lock
 from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
@@ -36,6 +38,8 @@ CONNECTION_TIMEOUT_MS = 18_000
 #: How long the brokers may take to start, and then to know each other.
 _START_S = 120
 _POLL_S = 0.1
+#: Before another broker is asked too which one is the controller.
+_HEAD_START_S = 0.5
 #: Signals this long after the first are the same request: coreutils' timeout signals a process and then its group.
 _SAME_SIGNAL_MS = 1000
 #: A broker that takes longer to stop is named.
@@ -357,8 +361,9 @@ class _ServedCluster:
     # -- what the cluster knows -------------------------------------------------------------------------
 
     def _agree(self) -> bool:
-        """Whether each broker knows all of them, and a controller among them."""
-        return all(self._controller_by(number) is not None for number in self._running)
+        """Whether each broker knows all of them, and a controller among them.  All are asked at the same time."""
+        with ThreadPoolExecutor(len(self._running)) as threads:
+            return None not in threads.map(self._controller_by, list(self._running))
 
     def _controller_by(self, number: int) -> int | None:
         """The controller's id as one broker has it; None before it knows all running brokers and a controller."""
@@ -372,8 +377,17 @@ class _ServedCluster:
 
     def _controller(self) -> int | None:
         """As the first broker has it that knows one."""
-        known = (self._controller_by(number) for number in self._running if number in self._addresses)
-        return next((controller for controller in known if controller is not None), None)
+
+        def ask(number: int) -> int:
+            if (controller := self._controller_by(number)) is None:
+                raise ConnectionError  # the next one is asked
+            return controller
+
+        started = [number for number in self._running if number in self._addresses]
+        try:
+            return first_answer(started, ask, head_start_s=_HEAD_START_S).answer if started else None
+        except ConnectionError:
+            return None
 
     # -- what is printed --------------------------------------------------------------------------------
 

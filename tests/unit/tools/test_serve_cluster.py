@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -355,6 +356,37 @@ def test_a_signal_or_an_ended_broker_stops_the_start_of_the_others(tmp_path, mon
     with pytest.raises(serve_cluster._StopRequested if of_first == "signal" else serve_cluster._StartFailed):
         cluster.start()
     assert started == [0]
+
+
+def test_the_brokers_are_asked_at_the_same_time_whether_they_know_each_other(tmp_path, monkeypatch):
+    """One that stood still kept the others from being asked for as long as it was waited for."""
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    cluster._running.update((number, Process()) for number in range(3))
+    all_asked = threading.Barrier(3)
+
+    def controller_by(number):
+        all_asked.wait(DEADLINE_S)
+        return 0
+
+    monkeypatch.setattr(cluster, "_controller_by", controller_by)
+    assert cluster._agree()
+    monkeypatch.setattr(cluster, "_controller_by", lambda number: None if number == 1 else 0)
+    assert not cluster._agree()
+
+
+def test_the_controller_is_asked_of_another_broker_while_one_does_not_answer(tmp_path, monkeypatch):
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path))
+    cluster._running.update((number, Process()) for number in range(3))
+    cluster._addresses.update((number, "127.0.0.1:1") for number in range(3))
+    released = threading.Event()
+    answers = {0: lambda: released.wait(DEADLINE_S) and 7, 1: lambda: None, 2: lambda: 2}
+    monkeypatch.setattr(cluster, "_controller_by", lambda number: answers[number]())
+    try:
+        assert cluster._controller() == 2
+    finally:
+        released.set()
+    answers.update(dict.fromkeys(range(3), lambda: None))
+    assert cluster._controller() is None
 
 
 def arguments_of(tmp_path, *, config=None, overrides=()):
