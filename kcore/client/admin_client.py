@@ -10,7 +10,7 @@ import errno
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
@@ -179,6 +179,7 @@ class AdminClient:
     The error of a change that was sent and not answered has a note: a broker may still make it.
 
     ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
+    silent: the brokers that another client has found to be so; `silent` has those of this one.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class AdminClient:
         timeout_ms: int = 30_000,
         on_silence: Callable[[Address, Silence], None] = lambda address, silence: None,
         ends_where_locked: bool = False,
+        silent: Mapping[Address, Silence] = MappingProxyType({}),
         time: Time = SYSTEM_TIME,
     ) -> None:
         self._ends_where_locked = ends_where_locked
@@ -205,7 +207,7 @@ class AdminClient:
         self._brokers: list[Address] = []
         self._on_silence = on_silence
         self._silence_lock = threading.Lock()
-        self._silent: dict[Address, Silence] = {}
+        self._silent = dict(silent)
         #: What was known of a broker's process when a request to it had waited for a while: why it may not answer.
         self._doubts: dict[Address, str] = {}
         #: Those that have answered a request.
@@ -225,6 +227,11 @@ class AdminClient:
         self._senders.clear()
 
     # -- what there is ----------------------------------------------------------------------------------
+
+    @property
+    def silent(self) -> Mapping[Address, Silence]:
+        with self._silence_lock:
+            return dict(self._silent)
 
     def describe_cluster(self, topics: Iterable[str] | None = None) -> ClusterDescription:
         """Brokers, controller, and these topics, all for None.  Raises UnknownTopicOrPartition, and the error
@@ -264,7 +271,7 @@ class AdminClient:
         silent = {broker_id: answers[address] for broker_id, address in addresses.items()}
         return {broker_id: silence for broker_id, silence in silent.items() if isinstance(silence, Silence)}
 
-    def _note_silent_brokers(self, brokers: Collection[Node]) -> dict[int, Silence]:
+    def note_silent_brokers(self, brokers: Collection[Node]) -> dict[int, Silence]:
         """As silent_brokers(); from now on they are known to be silent, without a call of on_silence."""
         silent = self.silent_brokers(brokers)
         addresses = {node.broker_id: (node.host, node.port) for node in brokers}

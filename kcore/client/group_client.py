@@ -116,7 +116,7 @@ class GroupClient(AdminClient):
         errors: dict[int, OSError | ApiError] = {}
         with self._timed():
             brokers = self.describe_cluster(()).brokers.values()
-            silent = self._note_silent_brokers(brokers)
+            silent = self.note_silent_brokers(brokers)
             answering = [node for node in brokers if node.broker_id not in silent]
             for node in brokers:
                 if node.broker_id in silent:
@@ -266,7 +266,7 @@ class GroupClient(AdminClient):
                     by_leader.setdefault(leader, []).append(tp)
                 else:
                     ends[tp] = LogEnd(None, leader)
-            silent = self._note_silent_brokers(
+            silent = self.note_silent_brokers(
                 [node for node in by_leader if (node.host, node.port) not in self._answered]
             )
             for node in [node for node in by_leader if node.broker_id in silent]:

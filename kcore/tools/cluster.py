@@ -89,7 +89,7 @@ def look_at(admin: AdminClient, topics: Iterable[str] = ()) -> ClusterState:
     for name in topics:
         if name not in cluster.topics:
             raise UsageError(f"there is no topic {name!r}{nearest(name, cluster.topics)}")
-    silences = admin.silent_brokers(cluster.brokers.values())
+    silences = admin.note_silent_brokers(cluster.brokers.values())
     partitions = {
         TopicPartition(topic.name, number): partition
         for topic in cluster.topics.values()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -146,18 +147,28 @@ def admin_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterato
 
 
 @contextmanager
-def cluster_client(kind: type[_Client], args: Arguments, *, ends_where_locked: bool = False) -> Iterator[_Client]:
-    """admin_client() of another class."""
-    with client_and_errors(kind, args, ends_where_locked=ends_where_locked) as (client, _):
+def cluster_client(
+    kind: type[_Client],
+    args: Arguments,
+    *,
+    ends_where_locked: bool = False,
+    silent: Mapping[Address, Silence] = MappingProxyType({}),
+) -> Iterator[_Client]:
+    """admin_client() of another class.  silent: as AdminClient's."""
+    with client_and_errors(kind, args, ends_where_locked=ends_where_locked, silent=silent) as (client, _):
         yield client
 
 
 @contextmanager
 def client_and_errors(
-    kind: type[_Client], args: Arguments, *, ends_where_locked: bool = False
+    kind: type[_Client],
+    args: Arguments,
+    *,
+    ends_where_locked: bool = False,
+    silent: Mapping[Address, Silence] = MappingProxyType({}),
 ) -> Iterator[tuple[_Client, Errors]]:
     """cluster_client(), and what names the brokers that do not answer it, for a command that prints errors itself."""
-    options = _options(args) | {"ends_where_locked": ends_where_locked}
+    options = _options(args) | {"ends_where_locked": ends_where_locked, "silent": silent}
     with _named_silence(options["bootstrap"]) as errors, kind(**options, on_silence=errors) as client:
         yield client, errors
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import click
 
-from kcore.client.admin_client import Node
+from kcore.client.admin_client import Address, AdminClient, Node, Silence
 from kcore.client.config_client import ConfigClient, ConfigResource, ResourceKind
 from kcore.client.group_client import GroupClient
 from kcore.client.log_dir_client import LogDirClient
-from kcore.client.monitor import MonitorError
+from kcore.client.monitor import MonitorError, ask_broker
+from kcore.client.monitored_directory import directory_of_address
 from kcore.client.transaction_client import OpenTransaction, TransactionClient
 from kcore.common.progress import Progress
 from kcore.common.text import counted, json_line, plain_error, printable
@@ -34,12 +37,11 @@ from kcore.log.lso_explanation import explain_lso
 from kcore.log.open_log import open_log
 from kcore.tools import findings
 from kcore.tools.cluster import ClusterState, PartitionProblem, look_at
-from kcore.tools.cluster_command import admin_client, cluster_client, cluster_options, group_client
+from kcore.tools.cluster_command import admin_client, cluster_client, cluster_options
 from kcore.tools.command_line import DAMAGE, FILE, OK, USAGE, Arguments, UsageError, reading_options
 from kcore.tools.commands import command
 from kcore.tools.findings import Cause, Finding, GroupState, TopicSafety
 from kcore.tools.groups import positions_of
-from kcore.tools.monitored_broker import MonitoredBroker
 from kcore.tools.verify import problem_text
 
 #: A transaction may last so long by the default of transaction.max.timeout.ms.
@@ -47,6 +49,8 @@ _LONGEST_TRANSACTION_MS = 900_000
 #: A group that is in a rebalance is looked at again after so long.
 _REBALANCE_MS = 5000
 _READ_COMMITTED = 1
+
+_Client = TypeVar("_Client", bound=AdminClient)
 
 
 @command(example="kcore doctor --bootstrap localhost:9092")
@@ -102,27 +106,36 @@ class ClusterExamination(_Examination):
     def __init__(self, args: Arguments, time: Time = SYSTEM_TIME) -> None:
         super().__init__(args)
         self._time = time
+        #: The brokers that did not answer at the first look: nothing else waits for them.
+        self._silent: Mapping[Address, Silence] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Raises OSError, KafkaError, UsageError where no broker can be asked at all."""
         with admin_client(self._args, ends_where_locked=True) as admin:
             state = look_at(admin)
+            self._silent = admin.silent
         live = [node for node in state.cluster.brokers.values() if node.broker_id not in state.silent]
         self.examined = {"brokers": len(live), "topics": len(state.cluster.topics), "partitions": len(state.partitions)}
         yield from findings.of_brokers(state)
-        yield from findings.of_partitions(state, self._cause)
+        yield from findings.of_partitions(state, lambda problem, broker: self._cause(state, problem, broker))
         yield from self._transactions(state, live)
         yield from self._groups()
         yield from self._log_dirs(live)
         yield from self._settings(state, live)
 
-    def _cause(self, problem: PartitionProblem, broker: int) -> Cause | None:
+    def _client(self, kind: type[_Client]) -> AbstractContextManager[_Client]:
+        return cluster_client(kind, self._args, ends_where_locked=True, silent=self._silent)
+
+    def _cause(self, state: ClusterState, problem: PartitionProblem, broker: int) -> Cause | None:
         """What the leader says, if it runs on this machine."""
-        tp = problem.topic_partition
-        args = Arguments(**{**vars(self._args), "data": None, "broker": None})
+        tp, timeout_s = problem.topic_partition, self._args.timeout
+        leader = state.cluster.brokers.get(problem.partition.leader)
+        if leader is None or leader.broker_id in state.silent:
+            return None
         try:
-            explained = MonitoredBroker(args, tp).ask("explain_isr", topic=tp.topic, partition=tp.partition)["value"]
-        except (MonitorError, OSError, KafkaError, UsageError):
+            directory = directory_of_address((leader.host, leader.port), leader, timeout_s)
+            explained = ask_broker(directory, "explain_isr", timeout_s, topic=tp.topic, partition=tp.partition)["value"]
+        except (MonitorError, OSError):
             return None
         for replica in explained["replicas"]:
             if replica["broker_id"] == broker:
@@ -133,7 +146,7 @@ class ClusterExamination(_Examination):
 
     def _transactions(self, state: ClusterState, live: Collection[Node]) -> Iterator[Finding]:
         led = [tp for tp, partition in state.partitions.items() if partition.leader in {n.broker_id for n in live}]
-        with group_client(self._args, ends_where_locked=True) as (client, _):
+        with self._client(GroupClient) as client:
             ends = client.log_end_offsets(led)
             stable = client.listed_offsets(dict.fromkeys(led, -1), _READ_COMMITTED)
         held = []
@@ -146,7 +159,7 @@ class ClusterExamination(_Examination):
         if not held:
             return
         longest_ms = _LONGEST_TRANSACTION_MS
-        with cluster_client(TransactionClient, self._args) as producers:
+        with self._client(TransactionClient) as producers:
             for leader in sorted({state.partitions[tp].leader for tp in held}):
                 try:
                     limit = producers.broker_config(state.cluster.brokers[leader]).get("transaction.max.timeout.ms")
@@ -168,7 +181,7 @@ class ClusterExamination(_Examination):
         yield from findings.of_transactions(transactions, self._time.milliseconds(), longest_ms, bootstrap)
 
     def _groups(self) -> Iterator[Finding]:
-        with group_client(self._args, ends_where_locked=True) as (client, _):
+        with self._client(GroupClient) as client:
             listed, missing = client.list_groups()
             for broker, error in missing.items():
                 self._not_examined(f"the groups of broker {broker}", error)
@@ -195,7 +208,7 @@ class ClusterExamination(_Examination):
 
     def _log_dirs(self, live: Iterable[Node]) -> Iterator[Finding]:
         number = 0
-        with cluster_client(LogDirClient, self._args) as client:
+        with self._client(LogDirClient) as client:
             for node in live:
                 try:
                     log_dirs = client.log_dirs(node)
@@ -208,7 +221,7 @@ class ClusterExamination(_Examination):
 
     def _settings(self, state: ClusterState, live: Collection[Node]) -> Iterator[Finding]:
         of_brokers = {}
-        with cluster_client(ConfigClient, self._args) as client:
+        with self._client(ConfigClient) as client:
             for node in live:
                 try:
                     resource = ConfigResource(ResourceKind.BROKER, str(node.broker_id))

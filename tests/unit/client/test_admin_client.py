@@ -166,6 +166,19 @@ def test_a_broker_that_does_not_answer_leaves_time_for_the_next_one():
             assert list(admin.describe_cluster(()).brokers) == [broker.broker_id]
 
 
+def test_what_another_client_has_found_silent_is_asked_last_and_not_named_again():
+    named = []
+    with kcore.Broker() as broker, socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        silent = {listener.getsockname(): Silence("no answer within 1.5 s", False)}
+        addresses = [*silent, ("127.0.0.1", broker.port)]
+        with AdminClient(addresses, silent=silent, on_silence=lambda *silence: named.append(silence)) as admin:
+            assert list(admin.describe_cluster(()).brokers) == [broker.broker_id]
+            assert admin.silent == silent and not named
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            listener.accept()
+
+
 @pytest.mark.parametrize("what", ["stands still", "runs again", "another process"])
 def test_a_broker_that_stands_still_is_waited_for_at_one_of_its_addresses(monkeypatch, what):
     """localhost as the user named it, and 127.0.0.1 as it advertises itself."""

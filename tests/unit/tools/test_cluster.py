@@ -46,7 +46,7 @@ class Admin:
     def describe_cluster(self):
         return self.cluster
 
-    def silent_brokers(self, brokers):
+    def note_silent_brokers(self, brokers):
         return self.silent
 
 

@@ -265,7 +265,7 @@ def test_the_leader_says_why_a_live_replica_is_not_in_sync(capsys):
         orders = TopicPartition("orders", 0)
         lacking = state.partitions[orders]._replace(isr=(leader, other))
         state = state._replace(problems=[PartitionProblem(orders, lacking, False)])
-        (finding,) = findings.of_partitions(state, examination._cause)
+        (finding,) = findings.of_partitions(state, lambda problem, number: examination._cause(state, problem, number))
         broker = cluster.brokers[leader]
         (rule,) = (r.rule for r in broker.explain_isr("orders", 0).replicas if r.broker_id == follower)
         assert finding.mend == "`kcore explain isr orders 0`"

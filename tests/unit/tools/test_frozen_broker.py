@@ -174,6 +174,15 @@ def test_a_broker_whose_transactions_or_directories_cannot_be_had_is_named_once_
         assert f"broker {FROZEN}" in line and line.count(stands_still(brokers)) == 1, done
 
 
+def test_the_doctor_waits_once_for_a_broker_that_stands_still(brokers):
+    done = kcore("doctor", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG)
+    assert done.returncode == 2
+    assert f"\nbroker {FROZEN} does not answer: " in f"\n{done.stdout}" and stands_still(brokers) in done.stdout
+    first, groups = done.stderr.splitlines()  # each part of the examination waited for it, and named it
+    assert first.startswith(f"kcore: {address(brokers, FROZEN)} does not answer: ")
+    assert groups.startswith(f"kcore: the groups of broker {FROZEN}: not examined: ")
+
+
 def test_a_topic_is_copied_from_brokers_that_answer_and_the_one_that_stands_still_is_named(brokers, tmp_path):
     topics = {"orders": 0, "invoices": 2}
     from_all = [
