@@ -598,3 +598,16 @@ def test_beside_a_length_with_several_wrong_bits_a_base_offset_that_nothing_prov
         assert texts[0].startswith("batch length at position ")
         assert [text.startswith(doubt) for text in texts[1:]] == [True] * (n == chosen), texts
         place.log.write_bytes(original)
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+def test_an_epoch_of_a_batch_that_goes_is_not_beyond_repair(salvage, tmp_path):
+    data = epoch_log(tmp_path / "data", [], batches=6, segment_bytes=100)
+    (data / "orders-0" / "leader-epoch-checkpoint").unlink()
+    _, _, unreadable, wrong, *_ = places(data)
+    flip(wrong, 15, 3)
+    unreadable.log.write_bytes(bytes(unreadable.size))
+    plan, _ = plan_repair(str(data), salvage=salvage)
+    found = ["leader epoch 11 before a lower one, 3"]
+    assert [problem.text for problem in plan.problems if problem.path == str(wrong.log)] == found
+    assert [problem.text for problem in plan.beyond_repair] == found * (salvage == "keep-after")
