@@ -116,3 +116,22 @@ def test_the_last_batch_of_a_log_without_gaps_goes_back_to_where_its_index_entry
     plans = plan_repair(str(data))
     apply_to_copy(str(data), plans, str(tmp_path / "repaired"))
     assert contents(tmp_path / "repaired") == original
+
+
+def test_beside_a_wrong_length_a_base_offset_that_an_index_entry_names_is_not_in_doubt(with_gaps, tmp_path):
+    data = Path(shutil.copytree(with_gaps, tmp_path / "data"))
+    seen = 0
+    for place, base_offset in named_by_index(data):
+        first, end = range_between_neighbours(data, place)
+        original = place.log.read_bytes()
+        last_offset = base_offset + struct.unpack_from(">i", original, place.position + 23)[0]
+        if first == base_offset or last_offset + 1 == end:
+            continue
+        seen += 1
+        content = bytearray(original)
+        content[place.position + 8] ^= 0x4C
+        place.log.write_bytes(content)
+        problems = [problem for problem in verify(str(data), compacted=True) if problem.damage]
+        assert [problem.text.split(" at ")[0] for problem in problems] == ["batch length"], place
+        place.log.write_bytes(original)
+    assert seen
