@@ -222,13 +222,12 @@ class Verifier:
             result.problems += check_producers(partition, ordered)
         except OSError as error:
             result.problems.append(unreadable(directory, error))
-        for name in log_files.passing_files(directory):
-            text = "left by a cleaning or deletion that did not end"
-            path = os.path.join(directory, name)
-            result.problems.append(Problem(path, text, warning=True))
+        passing = log_files.passing_files(directory)
+        result.problems += _left_over(directory, passing)
+        for name in passing:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 # It replaces other segments when the log is opened.
-                result.problems += self.small_file(path)().problems
+                result.problems += self.small_file(os.path.join(directory, name))().problems
         return result
 
     def small_file(self, path: str) -> Callable[[], Examined]:
@@ -309,6 +308,15 @@ def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
             names = some_of([os.path.basename(path) for path in missing], shown=3)
             text = f"{len(missing)} {suffix} files are missing, {names}; they are rebuilt when the log is opened"
             yield Problem(partition.directory, text, warning=True)
+
+
+def _left_over(directory: str, names: list[str]) -> Iterator[Problem]:
+    """One problem for all: a deletion that did not end leaves each file of its segments."""
+    text = "left by a cleaning or deletion that did not end"
+    if len(names) == 1:
+        yield Problem(os.path.join(directory, names[0]), text, warning=True)
+    elif names:
+        yield Problem(directory, f"{len(names)} files were {text}: {some_of(names, shown=3)}", warning=True)
 
 
 def _judge_log(

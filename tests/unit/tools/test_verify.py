@@ -294,6 +294,22 @@ def test_missing_indexes_of_a_partition_are_one_line_for_each_kind(data, capsys)
     assert one["file"].endswith(".timeindex") and one["problem"] == "missing; it is rebuilt when the log is opened"
 
 
+def test_files_that_an_unfinished_deletion_left_in_a_partition_are_one_line(data, capsys):
+    directory, names = data / "g-none-0", [f"{n:020}.log.deleted" for n in range(4)]
+    for count in (1, 4):
+        for name in names[:count]:
+            (directory / name).touch()
+        status, events = run_json(capsys, "verify", directory)
+        (found, _) = events
+        assert (status, found["type"]) == (0, "warning")
+        if count == 1:
+            assert found["file"] == str(directory / names[0])
+            assert found["problem"] == "left by a cleaning or deletion that did not end"
+    assert found["file"] == str(directory)
+    text = "4 files were left by a cleaning or deletion that did not end: "
+    assert found["problem"] == f"{text}{', '.join(names[:3])} and 1 more"
+
+
 def test_entries_of_a_checkpoint_whose_partitions_are_not_there_are_one_line(data, capsys):
     checkpoint = OffsetCheckpointFile(str(data / "recovery-point-offset-checkpoint"))
     checkpoint.write(checkpoint.read() | {TopicPartition("gone", number): 7 for number in range(50)})
@@ -794,7 +810,9 @@ def test_a_log_that_was_truncated_inside_a_batch_to_its_start_has_no_damage(tmp_
     status, problems, summary = verify(capsys, tmp_path)
     assert (status, summary["records"]) == (0, 0)
     # file.delete.delay.ms has not passed.
-    assert all(problem["type"] == "warning" and problem["file"].endswith(".deleted") for problem in problems)
+    (problem,) = problems
+    assert problem["type"] == "warning" and problem["problem"].startswith("3 files were left ")
+    assert problem["problem"].count(".deleted") == 3
     with open_log(tmp_path / "orders-0") as log:
         assert (log.log_start_offset, log.log_end_offset) == (12, 12)
 
