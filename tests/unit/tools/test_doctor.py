@@ -277,6 +277,15 @@ def test_the_leader_says_why_a_live_replica_is_not_in_sync(capsys):
         assert silent == finding._replace(what=finding.what.split(" (orders-0)")[0] + " (orders-0)", since_ms=None)
 
 
+def test_a_leader_that_does_not_answer_is_not_asked_why_a_replica_is_not_in_sync(monkeypatch):
+    monkeypatch.setattr(doctor, "directory_of_address", None)  # not to be called
+    brokers = {number: Node(number, "h", 9092 + number, None) for number in range(2)}
+    partition = PartitionDescription(0, 0, (0, 1), (0,), ())
+    problem = PartitionProblem(TopicPartition("orders", 0), partition, False)
+    state = ClusterState(ClusterDescription(None, 0, brokers, {}), {}, [0, 1], {0: "no answer"}, {}, [problem], None)
+    assert doctor.ClusterExamination(Arguments(timeout=30))._cause(state, problem, 1) is None
+
+
 def test_what_cannot_be_examined_is_named(capsys, monkeypatch):
     with kcore.Broker(**SETTINGS) as broker:
         broker.produce("orders", "a")

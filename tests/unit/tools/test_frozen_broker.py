@@ -12,7 +12,9 @@ import sys
 
 import pytest
 
+from kcore.client.admin_client import AdminClient
 from kcore.metadata import znodes
+from kcore.tools.cluster import look_at
 from tests.system.broker_processes import BrokerProcesses
 from tests.waiting import wait_until
 
@@ -172,6 +174,14 @@ def test_a_broker_whose_transactions_or_directories_cannot_be_had_is_named_once_
         assert done.returncode == 2, done
         (line,) = done.stderr.splitlines()
         assert f"broker {FROZEN}" in line and line.count(stands_still(brokers)) == 1, done
+
+
+def test_a_look_at_the_cluster_leaves_who_is_silent_to_the_next_client(brokers):
+    host, port = address(brokers, 1).split(":")
+    with AdminClient([(host, int(port))]) as admin:
+        look_at(admin)
+        ((found, silence),) = admin.silent.items()
+    assert "{}:{}".format(*found) == address(brokers, FROZEN) and silence.stands_still
 
 
 def test_the_doctor_waits_once_for_a_broker_that_stands_still(brokers):
