@@ -32,6 +32,8 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.purgatory.timer import Timer
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
@@ -92,6 +94,7 @@ class TransactionStateManager:
         replica_manager: ReplicaManager,
         disk_scheduler: Scheduler,
         time: Time,
+        timer: Timer,
         transaction_version: Callable[[], int],
     ) -> None:
         self._config = config
@@ -109,6 +112,8 @@ class TransactionStateManager:
         )
         self.partition_for = self.partitions.partition_for
         self._entries: dict[str, TransactionEntry] = {}
+        #: By transactional id: what waits until no change of its state is being written.
+        self.waiting = DelayedOperationPurgatory("Transaction", timer)
         #: From startup() to shutdown().
         self.is_active = False
 
@@ -175,6 +180,7 @@ class TransactionStateManager:
                 else:
                     entry.metadata = after
             on_stored(error)
+            self.waiting.check_and_complete(after.transactional_id)
 
         self.partitions.append(self.partition_for(after.transactional_id), builder.build(), appended)
 
@@ -214,6 +220,7 @@ class TransactionStateManager:
                         if self._entries.get(entry.transactional_id) is entry:
                             del self._entries[entry.transactional_id]
                 entry.pending = None
+            self.waiting.check_and_complete(entry.transactional_id)
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
@@ -249,3 +256,4 @@ class TransactionStateManager:
         for entry in self.partitions.resign(partition, epoch, kept_in):
             with entry.lock:
                 entry.is_unloaded = True
+            self.waiting.check_and_complete(entry.transactional_id)

@@ -125,6 +125,12 @@ class Harness:
     def add(self, producer, *partitions):
         return self._ask(self.coordinator.add_partitions, "x", producer, frozenset(partitions))
 
+    def add_and_wait(self, producer, *partitions):
+        """For 100 ms at most."""
+        answer = Answer()
+        self.coordinator.add_partitions("x", producer, frozenset(partitions), answer, max_wait_ms=100)
+        return answer
+
     def end(self, producer, is_commit=True):
         answer = Answer()
         self.coordinator.end_transaction("x", producer, is_commit, answer)
@@ -210,6 +216,72 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     harness.answer()
     assert harness.state is (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT)
     assert harness.add(producer, HERE) == 0
+
+
+def test_TXN_61_what_is_added_while_the_last_transaction_ends_may_wait_for_its_end():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    assert added.waits and harness.state is S.PREPARE_COMMIT
+    harness.answer()
+    assert added.result == 0 and harness.state is S.ONGOING
+    assert not harness.coordinator.manager.waiting.watchers
+
+
+def test_TXN_61_what_is_added_while_a_state_is_being_written_may_wait_for_it():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.held = []
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    assert added.waits
+    harness.logs.release()
+    assert added.result == 0 and harness.state is S.ONGOING
+
+
+def test_TXN_61_who_has_waited_for_an_end_long_enough_is_to_ask_again():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    harness.advance(99)
+    assert added.waits
+    harness.advance(1)
+    assert added.result == errors.ConcurrentTransactions.code
+    harness.answer()
+    assert harness.state is S.COMPLETE_COMMIT, "nothing is added any more"
+
+
+def test_TXN_61_who_waits_for_an_end_is_sent_to_the_next_coordinator():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    harness.coordinator.on_resignation(0, 6)
+    assert added.result == errors.NotCoordinator.code
+
+
+def test_TXN_41_only_the_end_of_a_transaction_is_waited_for():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    stranger = producer._replace(producer_id=producer.producer_id + 1)
+    assert harness.add_and_wait(stranger, HERE).result == errors.InvalidProducerIdMapping.code
+    zombie = producer._replace(epoch=producer.epoch - 1)
+    assert harness.add_and_wait(zombie, HERE).result == errors.ProducerFenced.code
+
+
+def test_TXN_70_who_waits_while_its_id_is_forgotten_is_told_so():
+    harness = Harness()
+    result = harness.init().result
+    harness.logs.held = []
+    harness.advance(TransactionConfig().transactional_id_expiration_ms)
+    harness.advance(TransactionConfig().remove_expired_interval_ms)
+    added = harness.add_and_wait(Producer(result.producer_id, result.producer_epoch), HERE)
+    assert added.waits
+    harness.logs.release()
+    assert added.result == errors.InvalidProducerIdMapping.code
 
 
 def test_a_transaction_counts_as_ending_when_its_producer_is_answered():
