@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction import transaction_state as rules
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes, TransactionCompletions
@@ -101,6 +102,7 @@ class TransactionCoordinator:
             config, replica_manager, disk_scheduler or scheduler, time, timer, transaction_version
         )
         self.completions = TransactionCompletions(self.manager, routes, timer)
+        self._leader_of = routes.leader_of
         self._new_producer_id = new_producer_id
         self._scheduler = scheduler
         self._is_certain = is_certain
@@ -125,7 +127,24 @@ class TransactionCoordinator:
 
     def on_election(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of __transaction_state since epoch: load its ids, and go on with the ends of
-        transactions that were decided."""
+        transactions that were decided.
+
+        Not where the topic has got more partitions since this broker started: by their number each broker finds the
+        partition of an id (TXN-07).
+        """
+        num_partitions = self.config.num_partitions
+        if (
+            partition >= num_partitions
+            or self._leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, num_partitions)) is not None
+        ):
+            logger.error(
+                "%s-%d is not coordinated here: the topic had %d partitions when this broker started, and has more now;"
+                " restart every broker",
+                TRANSACTION_STATE_TOPIC,
+                partition,
+                num_partitions,
+            )
+            return
         self.manager.load_partition(partition, epoch, self._on_loaded)
 
     def on_resignation(self, partition: int, epoch: int | None = None) -> None:

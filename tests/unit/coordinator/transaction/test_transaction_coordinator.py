@@ -218,6 +218,36 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     assert harness.add(producer, HERE) == 0
 
 
+def test_TXN_07_a_topic_of_states_with_more_partitions_than_at_the_start_is_not_loaded(caplog):
+    harness = Harness(owned=False)
+    harness.coordinator.on_election(1, 5)
+    harness.leaders[TopicPartition(STATES, 1)] = OTHER
+    harness.elect(5)
+    assert not harness.coordinator.manager.partitions.owned
+    assert harness.init().result.error_code == errors.NotCoordinator.code
+    assert [r.message.partition(" is not coordinated")[0] for r in caplog.records] == [f"{STATES}-1", f"{STATES}-0"]
+    assert "the topic had 1 partitions" in caplog.text
+
+
+def test_TXN_77_transactions_that_cannot_be_completed_now_are_counted():
+    harness = Harness()
+    completions = harness.coordinator.completions
+    producer = harness.begin(HERE, THERE)
+    harness.leaders[THERE] = -1
+    harness.end(producer)
+    assert (completions.num_without_leader, completions.num_unstored) == (1, 0)
+    harness.leaders[THERE] = OTHER
+    harness.advance(100)
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 0)
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("too few")
+    harness.answer()
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 1)
+    del harness.logs.errors[STATES]
+    harness.advance(100)
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 0)
+    assert harness.state is S.COMPLETE_COMMIT
+
+
 def test_TXN_61_what_is_added_while_the_last_transaction_ends_may_wait_for_its_end():
     harness = Harness()
     producer = harness.begin(HERE, THERE)
