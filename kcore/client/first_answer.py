@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from kcore.common.text import plain_error
+
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
 
@@ -28,7 +30,8 @@ def first_answer(
     ask() runs on a thread for each broker; it must end by itself, and the caller makes those end earlier that are
     still `waiting`.  A single broker is asked on the calling thread.
 
-    Raises the first broker's OSError when all have failed; any other exception of ask() at once: it is an answer.
+    Raises an OSError when all have failed: of the first broker's class, with what each of them raised.  Any other
+    exception of ask() is raised at once: it is an answer.
     """
     if len(brokers) == 1:
         return FirstAnswer(brokers[0], ask(brokers[0]), {}, [])
@@ -49,7 +52,9 @@ def first_answer(
         if not isinstance(error, OSError):
             raise error
         failed[broker] = error
-    raise failed[brokers[0]]
+    first = failed[brokers[0]]
+    texts = dict.fromkeys(plain_error(failed[broker]) for broker in brokers)
+    raise type(first)(first.errno, "; ".join(texts)) from first
 
 
 def all_answers(brokers: Collection[_Key], ask: Callable[[_Key], _Answer]) -> dict[_Key, _Answer | Exception]:

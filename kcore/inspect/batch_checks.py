@@ -10,7 +10,7 @@ from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
 from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
 from kcore.inspect.index_evidence import IndexEvidence
-from kcore.inspect.neighbour_evidence import KnownGaps, certain_beside_damage, may_be_cut
+from kcore.inspect.neighbour_evidence import KnownGaps, certain_beside_damage, may_be_cut, touches_a_neighbour
 from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
@@ -201,6 +201,8 @@ def _correct_by_other_evidence(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(base offsets, last offsets) of segment.batches, corrected where an entry of the offset index proves one, or
     where a batch beside bytes that cannot be read has one neighbour."""
+    import numpy as np
+
     rows, limit = segment.batches, end_limit(partition, base)
     if (rows["magic"] < 2).any():
         return first, last
@@ -227,6 +229,12 @@ def _correct_by_other_evidence(
     for n in may_be_cut(first, last, adjacent, end):
         if fits[n] and not index.names(int(last[n])):
             text = f"base offset {first[n]}: bytes before it are damaged; if its own first bytes are, it was higher"
+            problems.append(Problem(segment.path, text, int(first[n]), int(rows["position"][n])))
+    lengths = [correction.position for correction in segment.corrections if correction.wrong_length_bits > 1]
+    touches = touches_a_neighbour(first, last, base, end)
+    for n in np.flatnonzero(np.isin(rows["position"], lengths) & fits & ~touches).tolist():
+        if not index.names(int(last[n])):
+            text = f"base offset {first[n]}: the length beside it is damaged; if it is too, nothing shows what it was"
             problems.append(Problem(segment.path, text, int(first[n]), int(rows["position"][n])))
     return first, last
 

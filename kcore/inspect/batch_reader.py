@@ -52,6 +52,8 @@ class Correction(NamedTuple):
     content: bytes
     #: The field with its value in the file and the right one.
     text: str
+    #: How many bits of a length differ; 0 for other fields.
+    wrong_length_bits: int = 0
 
 
 class Damage(NamedTuple):
@@ -314,9 +316,9 @@ def _wrong_length(chunk: memoryview, at: int, position: int, end: int) -> Damage
     length, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
     field_at = position + at + LENGTH_OFFSET
     problem = f"batch length at position {field_at}: expected {expected} by the CRC, found {length}"
-    correction = Correction(
-        position + at, field_at, struct.pack(">i", expected), f"batch length {length}, expected {expected}"
-    )
+    text = f"batch length {length}, expected {expected}"
+    bits = ((length ^ expected) & 0xFFFF_FFFF).bit_count()
+    correction = Correction(position + at, field_at, struct.pack(">i", expected), text, bits)
     return Damage(position + at, _base_offset(chunk, at), problem, end - at, correction)
 
 

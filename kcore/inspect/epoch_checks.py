@@ -85,13 +85,26 @@ def epoch_faults(
     return EpochFaults(certain, uncertain, np.split(right, ends[:-1]), corrections)
 
 
+def faults_between_segments(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> list[Problem]:
+    """Those of the epochs of all segments that no segment shows by itself."""
+    if epochs_ascend(segments):
+        return []
+    of_each = [epoch_faults(partition, [segment]) for segment in segments]
+    shown = {(problem.path, problem.position) for faults in of_each for problem in faults.certain + faults.uncertain}
+    of_all = epoch_faults(partition, segments)
+    problems = of_all.certain + of_all.uncertain
+    return [problem for problem in problems if (problem.path, problem.position) not in shown]
+
+
 def is_truth_about_epochs(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> bool:
     """Whether leader-epoch-checkpoint is right where batches contradict it: a clean stop leaves it complete."""
     return _is_complete(partition, _entries(partition), segments)
 
 
 def epochs_ascend(segments: Sequence[ScannedSegment]) -> bool:
-    epochs = Rows.of([segment.batches for segment in segments])["leader_epoch"]
+    import numpy as np
+
+    epochs = np.concatenate([np.empty(0, np.int64), *(segment.batches["leader_epoch"] for segment in segments)])
     epochs = epochs[epochs >= 0]
     return bool((epochs[1:] >= epochs[:-1]).all())
 

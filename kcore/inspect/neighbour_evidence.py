@@ -69,9 +69,11 @@ def certain_beside_damage(
         goes_on[count] = False
     certain, explained = [], ~adjacent
     for n in np.flatnonzero(adjacent[:-1] != adjacent[1:]).tolist():
+        found, size = int(first[n]), int(last[n] - first[n]) + 1
         # The bytes that cannot be read held one offset at least.
         lowest, highest = int(before[n]) + (not adjacent[n]), int(after[n + 1]) - (not adjacent[n + 1])
-        found, size = int(first[n]), int(last[n] - first[n]) + 1
+        if adjacent[n] and n + 1 == count and lowest + size == end:
+            highest = end  # those after the end of the log held none
         if adjacent[n]:
             expected = lowest
             other_is_right = n == 0 or bool(goes_on[n - 1])
@@ -112,3 +114,13 @@ def may_be_cut(first: np.ndarray, last: np.ndarray, adjacent: np.ndarray, end: i
         if found >= 0 and significant < LENGTH_OFFSET and last_offset + (1 << 8 * significant) < ends[n]:
             uncertain.append(n)
     return uncertain
+
+
+def touches_a_neighbour(first: np.ndarray, last: np.ndarray, base: int, end: int | None) -> np.ndarray:
+    """bool[n]: whether a batch begins where the one before it ends, or ends where the one after it begins: by chance no
+    wrong base offset does.  As in certain_beside_damage()."""
+    import numpy as np
+
+    goes_on = np.concatenate([[base], last + 1]) == np.concatenate([first, [-1 if end is None else end]])
+    touches: np.ndarray = goes_on[:-1] | goes_on[1:]
+    return touches

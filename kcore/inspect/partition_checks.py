@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import read_file
-from kcore.common.text import counted, date_of
+from kcore.common.text import counted, date_of, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
@@ -522,9 +522,12 @@ def _check_offset_checkpoint(path: str) -> Iterator[Problem]:
     offsets = OffsetCheckpointFile(path).read()
     directory = os.path.dirname(path) or "."
     there = {os.path.basename(partition) for partition in log_files.partition_dirs(directory)}
-    for tp, offset in offsets.items():
-        if there and f"{tp.topic}-{tp.partition}" not in there:
-            yield Problem(path, f"{tp.topic}-{tp.partition} is not in this directory", offset, warning=True)
+    away = {tp: offset for tp, offset in offsets.items() if there and f"{tp.topic}-{tp.partition}" not in there}
+    if len(away) == 1:
+        ((tp, offset),) = away.items()
+        yield Problem(path, f"{tp} is not in this directory", offset, warning=True)
+    elif away:
+        yield Problem(path, f"{len(away)} partitions are not in this directory: {some_of(away)}", warning=True)
 
 
 def _check_epoch_entries(path: str) -> Iterator[Problem]:

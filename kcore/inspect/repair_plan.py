@@ -450,7 +450,11 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> Non
     plan.problems += problems
     end_offset = plan.end_offset or 0
     after = [part.after for part in parts]
-    uncertain = [problem for problem in epoch_faults(partition, after).uncertain if problem.damage] if after else []
+    uncertain = _uncertain_epochs(partition, after)
+    # What a batch that goes shows about one that stays is true all the same.
+    before = _uncertain_epochs(partition, [part.segment for part in kept])
+    uncertain += _not_among(uncertain, [problem for problem in before if _stays(problem, after)])
+    plan.problems += _not_among(plan.problems, before)
     plan.problems += _not_among(plan.problems, uncertain)
     may_rewrite = bool(uncertain) and _are_batches_right(partition, after)
     if not may_rewrite:
@@ -465,6 +469,17 @@ def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> Non
     if entries != partition.epochs and (entries or partition.epochs or problems):
         content = _checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
         plan.actions.append(Action("rewrite", path, reason, content=content))
+
+
+def _uncertain_epochs(partition: PartitionFiles, segments: list[ScannedSegment]) -> list[Problem]:
+    if not segments:
+        return []
+    return [problem for problem in epoch_faults(partition, segments).uncertain if problem.damage]
+
+
+def _stays(problem: Problem, segments: Sequence[ScannedSegment]) -> bool:
+    """Whether the batch that the problem is about is in the segments."""
+    return any(segment.path == problem.path and problem.position in segment.batches["position"] for segment in segments)
 
 
 def _are_batches_right(partition: PartitionFiles, segments: list[ScannedSegment]) -> bool:

@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kcore.common.progress import Progress
+from kcore.common.text import some_of
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_checks import check_batches, consistent
+from kcore.inspect.epoch_checks import faults_between_segments
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import Work, in_order, scan_segment_of
 from kcore.inspect.partition_checks import (
@@ -181,9 +183,7 @@ class Verifier:
         segment: ScannedSegment,
         result: Examined,
     ) -> None:
-        if not os.path.lexists(path):
-            text = "missing; it is rebuilt when the log is opened"
-            result.problems.append(Problem(path, text, warning=True))
+        if not os.path.lexists(path):  # rest() says it
             return
         result.counts.files += 1
         try:
@@ -213,9 +213,11 @@ class Verifier:
                 examined = self.small_file(path)()
                 result.counts.add(examined.counts)
                 result.problems += examined.problems
+        result.problems += _missing_indexes(partition)
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
         result.problems += check_gaps(partition, ordered, compacted=self.compacted)
+        result.problems += faults_between_segments(partition, ordered)
         try:
             result.problems += check_producers(partition, ordered)
         except OSError as error:
@@ -294,6 +296,19 @@ def _index_as_it_is(path: str) -> IndexContents | None:
         return read_index(path) if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE else None
     except OSError:
         return None
+
+
+def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
+    """One problem for each kind: a backup without indexes lacks that of each segment."""
+    for suffix in _INDEXES:
+        bases = [base for base in partition.bases if os.path.lexists(partition.file(base, LOG_SUFFIX))]
+        missing = [path for base in bases if not os.path.lexists(path := partition.file(base, suffix))]
+        if len(missing) == 1:
+            yield Problem(missing[0], "missing; it is rebuilt when the log is opened", warning=True)
+        elif missing:
+            names = some_of([os.path.basename(path) for path in missing], shown=3)
+            text = f"{len(missing)} {suffix} files are missing, {names}; they are rebuilt when the log is opened"
+            yield Problem(partition.directory, text, warning=True)
 
 
 def _judge_log(

@@ -40,8 +40,7 @@ def working_dirs(data_dirs: Iterable[str], *, is_member: bool) -> list[str]:
     working: list[str] = []
     for path in data_dirs:
         try:
-            if is_file(path):
-                raise NotADirectoryError(errno.ENOTDIR, "data_dir is a file, not a directory", path)
+            check_is_no_file(path)
             make_directory(path)
             if any(parse_segment_file(name) for name in list_directory(path)):
                 raise InvalidConfig(
@@ -61,6 +60,13 @@ def working_dirs(data_dirs: Iterable[str], *, is_member: bool) -> list[str]:
         else:
             working.append(path)
     return working
+
+
+def check_is_no_file(path: str) -> None:
+    """Raises NotADirectoryError for a data directory that is a file."""
+    if is_file(path):
+        text = "this is a file, give a directory as data_dir (in Kafka's settings log.dirs, on the command line --data)"
+        raise NotADirectoryError(errno.ENOTDIR, text, path)
 
 
 def _refuse_members_directory(path: str) -> None:

@@ -37,7 +37,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.record.partitioner import partition_for_key
 from kcore.security.authorizer import Authorizer
 from kcore.server.broker import Broker
-from kcore.server.broker_identity import check_store_exists
+from kcore.server.broker_identity import check_is_no_file, check_store_exists
 from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import integer, string
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
@@ -329,6 +329,7 @@ class Cluster:
 
     def _open_store(self) -> MetadataStore:
         data_dir = self._opened_data_dir()
+        check_is_no_file(data_dir)
         os.makedirs(data_dir, exist_ok=True)
         address = self._address or store_address(data_dir)
         check_store_exists(address, [os.path.join(data_dir, str(number)) for number in range(self._count)])

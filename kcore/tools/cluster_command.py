@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -148,18 +148,25 @@ def admin_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterato
 @contextmanager
 def cluster_client(kind: type[_Client], args: Arguments, *, ends_where_locked: bool = False) -> Iterator[_Client]:
     """admin_client() of another class."""
-    options = _options(args) | {"ends_where_locked": ends_where_locked}
-    with _named_silence(options["bootstrap"]) as errors, kind(**options, on_silence=errors) as client:
+    with client_and_errors(kind, args, ends_where_locked=ends_where_locked) as (client, _):
         yield client
 
 
 @contextmanager
-def group_client(args: Arguments, *, ends_where_locked: bool = False) -> Iterator[tuple[GroupClient, Errors]]:
-    """The client, and what names the brokers that do not answer it.  ends_where_locked: as GroupClient's, for a command
-    that somebody can give again.  Raises UsageError."""
+def client_and_errors(
+    kind: type[_Client], args: Arguments, *, ends_where_locked: bool = False
+) -> Iterator[tuple[_Client, Errors]]:
+    """cluster_client(), and what names the brokers that do not answer it, for a command that prints errors itself."""
     options = _options(args) | {"ends_where_locked": ends_where_locked}
-    with _named_silence(options["bootstrap"]) as errors, GroupClient(**options, on_silence=errors) as client:
+    with _named_silence(options["bootstrap"]) as errors, kind(**options, on_silence=errors) as client:
         yield client, errors
+
+
+def group_client(
+    args: Arguments, *, ends_where_locked: bool = False
+) -> AbstractContextManager[tuple[GroupClient, Errors]]:
+    """client_and_errors() of a GroupClient."""
+    return client_and_errors(GroupClient, args, ends_where_locked=ends_where_locked)
 
 
 def _options(args: Arguments) -> dict[str, Any]:

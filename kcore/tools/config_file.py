@@ -30,6 +30,9 @@ VARIABLE = "KCORE_CONFIG"
 #: Options that mean the same in every command that has them: their keys may stand outside the commands' tables.
 SHARED = ("bootstrap", "timeout", "jobs", "quiet")
 
+#: How the metavars of options begin that take addresses.  A number as their text would be looked up as a host's name.
+_ADDRESSES = ("HOST:PORT", "ADDRESS")
+
 
 class Default(NamedTuple):
     """The value of a parameter; place: the file and the key, for errors."""
@@ -127,5 +130,8 @@ def _default(key: str, value: Any, option: click.Option, place: str) -> Mapping[
     if any(isinstance(item, bool | list | dict) for item in values):
         expected = "a list of texts or numbers" if option.multiple else "a text or a number"
         raise UsageError(f"{place}: expected {expected}")
+    metavar = option.metavar or ""
+    if metavar.startswith(_ADDRESSES) and not isinstance(value, str):
+        raise UsageError(f'{place}: expected a text, as "{metavar}", not {value}')
     texts = [str(item) for item in values]
     return {name: Default(texts if option.multiple else texts[0], place)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from kcore.errors import ApiError
 from kcore.tools.cluster_command import (
     apply_option,
     broker_ids,
+    client_and_errors,
     cluster_client,
     cluster_options,
     error_text,
@@ -86,7 +86,7 @@ def _partitions_argument(*, required: bool) -> Decorator:
 def _run_list(args: Arguments) -> int:
     """0; 1 if a directory is offline; 2 if a broker could not be asked.  Raises UsageError, OSError, KafkaError."""
     words = [*args.partitions, *(word for word in args.topic_list if word)]
-    with cluster_client(LogDirClient, args, ends_where_locked=True) as client:
+    with client_and_errors(LogDirClient, args, ends_where_locked=True) as (client, errors):
         cluster = client.describe_cluster(topics_of(words))
         wanted = set(partitions(words, cluster)) if words else None
         unknown = sorted(set(args.broker or ()) - set(cluster.brokers))
@@ -97,7 +97,7 @@ def _run_list(args: Arguments) -> int:
             try:
                 log_dirs = client.log_dirs(cluster.brokers[number])
             except (OSError, ApiError) as error:
-                print(printable(f"kcore: broker {number}: {plain_error(error)}"), file=sys.stderr)
+                errors.print(f"broker {number}: {plain_error(error)}")
                 status = USAGE
                 continue
             _print_broker(args, number, [_filtered(log_dir, wanted) for log_dir in log_dirs])

@@ -18,6 +18,7 @@ from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
+from kcore.server.broker_identity import check_is_no_file
 from kcore.server.cluster import cluster_settings, store_address
 from kcore.server.config.listeners import authority, bracketed, host_and_port
 from kcore.tools import config_file
@@ -102,7 +103,7 @@ class _ServedCluster:
     """The broker processes.  For one thread, but for request_stop()."""
 
     def __init__(self, args: Arguments, *, time: Time = SYSTEM_TIME) -> None:
-        """Raises UsageError."""
+        """Raises UsageError, NotADirectoryError."""
         given = {text.partition("=")[0].strip() for text in args.overrides}
         given |= set(given_settings(args))
         for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
@@ -122,6 +123,7 @@ class _ServedCluster:
             raise UsageError("--brokers gives the ids 0, 1, ...: leave out --id")
         if not args.data:
             raise UsageError("which directory? Give --data DIR: broker N has DIR/N")
+        check_is_no_file(args.data)
         if meta_properties.read(args.data) is not None:
             other = shlex.quote(f"{args.data.rstrip('/')}-cluster")
             raise UsageError(

@@ -3,7 +3,6 @@ hangs there."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
 from kcore.tools.cluster_command import (
     apply_option,
+    client_and_errors,
     cluster_client,
     cluster_options,
     partitions,
@@ -35,10 +35,6 @@ def _number(text: str) -> int:
     if text.isdecimal() and int(text) < 1 << 63:
         return int(text)
     raise click.BadParameter(f"{text!r}: expected a whole number, 0 or more")
-
-
-def _print_error(text: str) -> None:
-    print(printable(f"kcore: {text}"), file=sys.stderr)
 
 
 # -- list -------------------------------------------------------------------------------------------------------------
@@ -62,17 +58,17 @@ def _print_error(text: str) -> None:
 def _run_list(args: Arguments) -> int:
     """0; 2 if a broker could not be asked.  Raises OSError, KafkaError."""
     duration_ms = -1 if args.longer_than is None else args.longer_than
-    with cluster_client(TransactionClient, args, ends_where_locked=True) as client:
-        listed, errors = client.list_transactions(args.state, args.producer, duration_ms)
-    for transaction in listed:
-        if args.json:
-            print(json_line(transaction._asdict()))
-        else:
-            producer = f"producer {transaction.producer_id}, coordinator {transaction.coordinator}"
-            print(printable(f"{transaction.transactional_id}: {transaction.state}, {producer}"))
-    for broker_id, error in errors.items():
-        _print_error(f"the transactional ids of broker {broker_id} are missing: {plain_error(error)}")
-    return USAGE if errors else OK
+    with client_and_errors(TransactionClient, args, ends_where_locked=True) as (client, errors):
+        listed, missing = client.list_transactions(args.state, args.producer, duration_ms)
+        for transaction in listed:
+            if args.json:
+                print(json_line(transaction._asdict()))
+            else:
+                producer = f"producer {transaction.producer_id}, coordinator {transaction.coordinator}"
+                print(printable(f"{transaction.transactional_id}: {transaction.state}, {producer}"))
+        for broker_id, error in missing.items():
+            errors.print(f"the transactional ids of broker {broker_id} are missing: {plain_error(error)}")
+    return USAGE if missing else OK
 
 
 # -- describe ---------------------------------------------------------------------------------------------------------
@@ -95,12 +91,12 @@ def _run_list(args: Arguments) -> int:
 def _run_describe(args: Arguments) -> int:
     """0; 2 if one cannot be described.  Raises OSError, KafkaError."""
     status = OK
-    with cluster_client(TransactionClient, args, ends_where_locked=True) as client:
+    with client_and_errors(TransactionClient, args, ends_where_locked=True) as (client, errors):
         for transactional_id in dict.fromkeys(args.ids):
             try:
                 described = client.describe_transaction(transactional_id)
             except ApiError as error:
-                _print_error(plain_error(error))
+                errors.print(plain_error(error))
                 status = USAGE
                 continue
             print(json_line(_description_fields(described)) if args.json else _description_text(described))
@@ -142,20 +138,20 @@ def _description_text(described: TransactionDescription) -> str:
 @cluster_options("one JSON object a line for each transaction")
 def _run_open(args: Arguments) -> int:
     """0; 1 if a transaction hangs; 2 if a partition could not be looked at.  Raises UsageError, OSError, KafkaError."""
-    with cluster_client(TransactionClient, args, ends_where_locked=True) as client:
+    with client_and_errors(TransactionClient, args, ends_where_locked=True) as (client, errors):
         cluster = client.describe_cluster(topics_of(args.partitions) or None)
-        opened, errors = client.open_transactions(partitions(args.partitions or cluster.topics, cluster))
+        opened, unseen = client.open_transactions(partitions(args.partitions or cluster.topics, cluster))
         ids = _ids(client, opened)
-    for transaction in opened:
-        if args.json:
-            print(json_line(_open_fields(transaction, ids)))
-        else:
-            print(printable(_open_text(transaction, ids)))
-    if not opened and not args.json:
-        print("no transaction is open")
-    for tp, error in errors.items():
-        _print_error(f"{tp}: {plain_error(error)}")
-    return USAGE if errors else DAMAGE if any(transaction not in ids for transaction in opened) else OK
+        for transaction in opened:
+            if args.json:
+                print(json_line(_open_fields(transaction, ids)))
+            else:
+                print(printable(_open_text(transaction, ids)))
+        if not opened and not args.json:
+            print("no transaction is open")
+        for tp, error in unseen.items():
+            errors.print(f"{tp}: {plain_error(error)}")
+    return USAGE if unseen else DAMAGE if any(transaction not in ids for transaction in opened) else OK
 
 
 def _ids(client: TransactionClient, opened: list[OpenTransaction]) -> Mapping[OpenTransaction, str]:

@@ -63,13 +63,14 @@ def test_the_first_one_answers_after_its_head_start_too(silent):
     assert first_answer([slow, silent], ask, head_start_s=0.01) == (slow, "slow", {}, [silent])
 
 
-def test_when_all_fail_the_error_is_that_of_the_first_one():
-    errors = [ConnectionRefusedError(111, "refused"), TimeoutError(110, "no answer")]
+def test_when_all_fail_the_error_has_the_class_of_the_first_one_and_names_each():
+    errors = [ConnectionRefusedError(111, "a: refused"), TimeoutError(110, "b: no answer"), OSError(113, "c: no route")]
     brokers = [Broker(str(error), error) for error in errors]
-    for count in (1, 2):
+    texts = ["a: refused", "a: refused; b: no answer", "a: refused; b: no answer; c: no route"]
+    for count, text in enumerate(texts, start=1):
         with pytest.raises(ConnectionRefusedError) as raised:
             first_answer(brokers[:count], Broker.ask, head_start_s=NEVER_S)
-        assert raised.value is errors[0]
+        assert (raised.value.errno, raised.value.strerror) == (111, text)
 
 
 def test_an_answer_that_is_an_error_is_raised_and_no_other_broker_is_asked():

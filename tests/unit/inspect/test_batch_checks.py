@@ -217,6 +217,24 @@ def test_a_base_offset_beside_a_batch_with_a_bad_crc_is_corrected_by_its_other_n
             flip(place, at, bit)
 
 
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+@pytest.mark.parametrize("junk", [bytes(700), random.Random(1).randbytes(700)], ids=["zeros", "garbage"])
+def test_bytes_after_the_end_of_the_log_do_not_keep_the_last_base_offset_from_being_corrected(
+    junk, salvage, sound, tmp_path
+):
+    data = Path(shutil.copytree(sound, tmp_path / "data"))
+    for index in (data / "orders-0").glob("*index"):
+        index.unlink()  # an entry would prove it
+    last = places(data)[-1]
+    right = last.log.read_bytes()
+    for at, bit in ((1, 3), (4, 3), (7, 0)):
+        flip(last, at, bit)
+        last.log.write_bytes(last.log.read_bytes() + junk)
+        apply_to_copy(str(data), plan_repair(str(data), salvage=salvage), str(tmp_path / f"{at}"))
+        assert (tmp_path / f"{at}" / "orders-0" / last.log.name).read_bytes() == right, at
+        last.log.write_bytes(right)
+
+
 @pytest.mark.parametrize("log", ["sound", "with_gaps"])
 def test_wrong_base_offsets_that_nothing_proves_stay_findings_and_no_value_is_made_up(log, tmp_path, request):
     data = Path(shutil.copytree(request.getfixturevalue(log), tmp_path / "data"))
@@ -526,3 +544,57 @@ def test_an_epoch_that_the_checkpoint_of_a_clean_stop_lacks_is_not_written_into_
     plans = plan_repair(str(data), salvage="keep-after")
     assert not any(plan.actions or plan.losses for plan in plans)
     assert any("leader epoch 10" in problem.text for plan in plans for problem in plan.beyond_repair)
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+def test_an_epoch_that_only_a_later_segment_contradicts_is_a_finding_even_if_a_repair_takes_that_segment(
+    salvage, tmp_path
+):
+    data = epoch_log(tmp_path / "data", [], batches=6, segment_bytes=100)
+    (data / "orders-0" / "leader-epoch-checkpoint").unlink()
+    _, _, wrong, unreadable, *_ = places(data)
+    assert unreadable.log != wrong.log
+    flip(wrong, 15, 3)
+    unreadable.log.write_bytes(bytes(unreadable.size))
+    text = "leader epoch 11 before a lower one, 3"
+    assert [(p.text, p.position) for p in problems_of(data) if p.path == str(wrong.log)] == [(text, wrong.position)]
+    plan, _ = plan_repair(str(data), salvage=salvage)
+    for found in (plan.problems, plan.beyond_repair):
+        assert [(p.text, p.position) for p in found if p.path == str(wrong.log)] == [(text, wrong.position)]
+
+
+def header_of(place: Place) -> tuple[int, int]:
+    """(base offset, last offset)."""
+    base_offset, delta = struct.unpack_from(">q15xi", place.log.read_bytes(), place.position)
+    return base_offset, base_offset + delta
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_beside_a_length_with_several_wrong_bits_a_base_offset_that_nothing_proves_is_a_finding(
+    is_moved, with_gaps, tmp_path
+):
+    data = Path(shutil.copytree(with_gaps, tmp_path / "data"))
+    for index in (data / "orders-0").glob("*index"):
+        index.unlink()
+    all_places = places(data)
+    offsets = [header_of(place) for place in all_places]
+
+    def has_room(n: int) -> bool:
+        is_inside = all_places[n - 1].log == all_places[n].log == all_places[n + 1].log
+        return is_inside and offsets[n][0] > offsets[n - 1][1] + 2 and offsets[n + 1][0] > offsets[n][1] + 2
+
+    chosen = next(n for n in range(1, len(all_places) - 1) if has_room(n))
+    for n in (chosen, next(n for n in range(1, 30) if offsets[n][0] == offsets[n - 1][1] + 1)):
+        place, (base_offset, _) = all_places[n], offsets[n]
+        original = place.log.read_bytes()
+        content = bytearray(original)
+        shift = is_moved and n == chosen
+        struct.pack_into(">q", content, place.position, base_offset + shift)
+        content[place.position + 8] ^= 0x4C
+        place.log.write_bytes(content)
+        problems = [problem for problem in verify(str(data), compacted=True) if problem.damage]
+        texts = [p.text for p in problems if (p.path, p.position) == (str(place.log), place.position)]
+        doubt = f"base offset {base_offset + shift}: the length beside it is damaged; if it is too, nothing shows"
+        assert texts[0].startswith("batch length at position ")
+        assert [text.startswith(doubt) for text in texts[1:]] == [True] * (n == chosen), texts
+        place.log.write_bytes(original)

@@ -49,10 +49,13 @@ def test_a_misspelt_argument_is_refused_with_the_right_one(name, meant):
         kcore.Broker(**{name: "x"})
 
 
-def test_a_data_dir_that_is_a_file_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "start", [lambda path: kcore.Broker(path).start(), lambda path: kcore.Cluster(2, path).start()]
+)
+def test_a_data_dir_that_is_a_file_is_refused_with_its_path_and_the_arguments_name(start, tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(NotADirectoryError, match="data_dir is a file") as raised:
-        kcore.Broker(tmp_path / "file").start()
+    with pytest.raises(NotADirectoryError, match="this is a file, give a directory as data_dir") as raised:
+        start(tmp_path / "file")
     assert raised.value.filename == str(tmp_path / "file")
 
 

@@ -104,6 +104,10 @@ def test_an_option_that_is_needed_may_be_in_the_file(config, given):
         ("timeout = -1", ["cluster"], "timeout: '-1': expected a whole number above 0"),
         ("timeout = true", ["cluster"], "timeout: expected a text or a number"),
         ("timeout = [1]", ["cluster"], "timeout: expected a text or a number"),
+        ("bootstrap = 5", ["cluster"], 'bootstrap: expected a text, as "HOST:PORT[,...]", not 5'),
+        ("[topics]\nbootstrap = 9.5", ["topics", "list"], 'topics.bootstrap: expected a text, as "HOST:PORT[,...]"'),
+        ("[web]\nhttp = 8080", ["web"], 'web.http: expected a text, as "HOST:PORT", not 8080'),
+        ("[serve]\nhost = 5", ["serve"], 'serve.host: expected a text, as "ADDRESS", not 5'),
         ("quiet = 1", ["verify", "x"], "quiet: expected true or false, not 1"),
         ("[consume]\nheader = [[1]]", ["consume", "t"], "consume.header: expected a list of texts or numbers"),
         (

@@ -163,6 +163,17 @@ def test_a_broker_whose_groups_cannot_be_had_is_named_once_with_the_reason(broke
         assert len(done.stderr.splitlines()) == (2 if "h" in done.args else 1), done  # one for each group
 
 
+def test_a_broker_whose_transactions_or_directories_cannot_be_had_is_named_once_with_the_reason(brokers):
+    bootstraps = address(brokers, 1), brokers.bootstrap_servers
+    commands = ["txns", "list"], ["logdirs", "list"]
+    for done in kcore_all(
+        *([*words, "--bootstrap", bootstrap, *TOO_LONG] for bootstrap in bootstraps for words in commands)
+    ):
+        assert done.returncode == 2, done
+        (line,) = done.stderr.splitlines()
+        assert f"broker {FROZEN}" in line and line.count(stands_still(brokers)) == 1, done
+
+
 def test_a_topic_is_copied_from_brokers_that_answer_and_the_one_that_stands_still_is_named(brokers, tmp_path):
     topics = {"orders": 0, "invoices": 2}
     from_all = [

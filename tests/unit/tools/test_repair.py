@@ -339,7 +339,7 @@ def test_a_plan_names_a_directory_once_and_its_files_below_it(data, capsys):
 @pytest.mark.parametrize("files", [1, 2])
 def test_numbers_agree_with_their_nouns(files, data, capsys):
     assert main(["reindex", str(data / "g-none-0"), "--quiet"]) == 0
-    for name in (f"{0:020}.index", f"{49:020}.index")[:files]:
+    for name in (f"{0:020}.index", f"{49:020}.timeindex")[:files]:
         (data / "g-none-0" / name).unlink()
     capsys.readouterr()
     assert main(["repair", str(data), "--quiet"]) == 1

@@ -106,6 +106,15 @@ def test_a_setting_without_a_name_or_a_value_is_refused_with_the_form_that_is_ex
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("brokers", [[], ["--brokers", "2"]])
+def test_a_file_as_data_directory_is_named_with_the_option(brokers, tmp_path, capsys):
+    path = tmp_path / "file"
+    path.write_text("x")
+    assert main(["serve", "--data", str(path), "--port", "0", *brokers]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f": {path}: this is a file, give a directory as data_dir " in line and "--data" in line
+
+
 def test_each_setting_without_effect_is_logged_once(tmp_path):
     process = serve("--data", tmp_path, "--port", "0", "-o", "background.threads=8")
     process.stdout.readline()

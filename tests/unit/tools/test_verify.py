@@ -19,6 +19,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.inspect import parallel, verifier
 from kcore.inspect.partition_checks import read_index
 from kcore.inspect.segment_scan import scan_segment
+from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin
@@ -276,6 +277,31 @@ def test_the_mark_of_lost_records_is_a_warning_and_a_mark_that_cannot_be_read_is
     mark.write_text("version: 0\nfirst_lost_offset: four\n")
     status, (problem,), _ = verify(capsys, mark)
     assert (status, problem["type"]) == (1, "damage") and "line 2" in problem["problem"]
+
+
+def test_missing_indexes_of_a_partition_are_one_line_for_each_kind(data, capsys):
+    directory = data / "g-none-0"
+    segments = len([*directory.glob("*.log")])
+    assert segments > 1
+    for path in directory.glob("*.index"):
+        path.unlink()
+    next(directory.glob("*.timeindex")).unlink()
+    status, events = run_json(capsys, "verify", directory)
+    several, one, _ = events
+    assert (status, several["type"], several["file"]) == (0, "warning", str(directory))
+    assert several["problem"].startswith(f"{segments} .index files are missing, {'0' * 20}.index, ")
+    assert several["problem"].endswith("; they are rebuilt when the log is opened")
+    assert one["file"].endswith(".timeindex") and one["problem"] == "missing; it is rebuilt when the log is opened"
+
+
+def test_entries_of_a_checkpoint_whose_partitions_are_not_there_are_one_line(data, capsys):
+    checkpoint = OffsetCheckpointFile(str(data / "recovery-point-offset-checkpoint"))
+    checkpoint.write(checkpoint.read() | {TopicPartition("gone", number): 7 for number in range(50)})
+    status, events = run_json(capsys, "verify", data)
+    (found,) = [event for event in events if event["type"] == "warning"]
+    assert (status, found["file"], found["offset"]) == (0, checkpoint.path, None)
+    names = ", ".join(f"gone-{number}" for number in range(5))
+    assert found["problem"] == f"50 partitions are not in this directory: {names} and 45 more"
 
 
 def test_a_missing_index_is_a_warning_because_opening_the_log_rebuilds_it(data, capsys):
