@@ -15,20 +15,18 @@ from kcore.protocol.messages.consumer_protocol import assigned_partitions
 
 
 class PartitionLag(NamedTuple):
-    """Of a group in one partition.  committed_offset: None if it has committed none.  The others are those between
-    which a consumer can read, None for a partition without a leader."""
+    """Of a group in one partition.  committed_offset: None if it has committed none.  start_offset and end_offset are
+    those between which a consumer can read, None for a partition without a leader.
+
+    lag: how many records a consumer with read_committed has left to read, counted from start_offset where none is
+    committed.  Markers of transactions do not count, nor does what comes after the last stable offset, nor records of
+    aborted transactions: so it may be less than end_offset - committed_offset.
+    """
 
     committed_offset: int | None
     start_offset: int | None
     end_offset: int | None
-
-    @property
-    def lag(self) -> int | None:
-        """How many offsets are left; of a partition without a committed offset all."""
-        if self.start_offset is None or self.end_offset is None:
-            return None
-        first = self.start_offset if self.committed_offset is None else self.committed_offset
-        return max(self.end_offset - first, 0)
+    lag: int | None
 
     def __str__(self) -> str:
         committed = "nothing committed" if self.committed_offset is None else f"committed {self.committed_offset}"

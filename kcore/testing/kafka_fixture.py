@@ -158,8 +158,8 @@ class KafkaTestSupport(ClientSettings):
         self._group_wait(group_id, state, partitions, members).run(timeout)
 
     def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
-        """Wait until the group has committed so far that `at_most` offsets are left, of all partitions that it has
-        committed or its members are assigned.
+        """Wait until the group has committed so far that `at_most` records are left, of all partitions that it has
+        committed or its members are assigned.  What read_committed cannot read is no lag (PartitionLag).
 
         Raises WaitTimedOut with each partition's end and committed offset, and the group's members, after `timeout`
         seconds.
@@ -190,14 +190,21 @@ class KafkaTestSupport(ClientSettings):
 
     def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
         """Of each partition that the group has committed or its members are assigned; empty for an unknown group."""
-        group = self._brokers.group(group_id)
+        return self._lag(group_id, None)
+
+    def _lag(self, group_id: str, enough: int | None) -> dict[TopicPartition, PartitionLag]:
+        """enough: a partition's records need not be counted further once there are more than this."""
+        brokers, group = self._brokers, self._brokers.group(group_id)
         if group is None:
             return {}
         committed = group_state.committed_offsets(group)
-        return {
-            tp: PartitionLag(committed.get(tp), *self._brokers.readable_offsets(tp))
-            for tp in group_state.partitions_in_use(group, self._brokers.topic_name)
-        }
+
+        def partition_lag(tp: TopicPartition) -> PartitionLag:
+            start_offset, end_offset = brokers.readable_offsets(tp)
+            left = brokers.records_left(tp, committed.get(tp), enough)
+            return PartitionLag(committed.get(tp), start_offset, end_offset, left)
+
+        return {tp: partition_lag(tp) for tp in group_state.partitions_in_use(group, brokers.topic_name)}
 
     def _records_wait(self, topic: str, count: int) -> tuple[TopicReader, Wait]:
         reader = TopicReader(self._brokers, topic, count)
@@ -215,7 +222,7 @@ class KafkaTestSupport(ClientSettings):
 
     def _lag_wait(self, group_id: str, at_most: int) -> Wait:
         def reached() -> bool:
-            lags = [lag.lag for lag in self.lag(group_id).values()]
+            lags = [lag.lag for lag in self._lag(group_id, at_most).values()]
             known = [lag for lag in lags if lag is not None]
             return bool(lags) and len(known) == len(lags) and sum(known) <= at_most
 

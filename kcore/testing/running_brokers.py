@@ -9,7 +9,14 @@ from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.errors import KafkaStorageError, LeaderNotAvailable, UnknownTopicOrPartition
+from kcore.errors import (
+    CorruptMessage,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.metadata_cache import MetadataCache, PartitionInfo
 from kcore.server.broker import Broker
 
@@ -50,12 +57,31 @@ class RunningBrokers:
 
     def readable_offsets(self, tp: TopicPartition) -> tuple[int, int] | tuple[None, None]:
         """The first offset that a consumer can read and the one after the last; None while no running broker leads."""
+        log = self._led_log(tp)
+        return (None, None) if log is None else (log.log_start_offset, log.high_watermark)
+
+    def records_left(self, tp: TopicPartition, offset: int | None, enough: int | None) -> int | None:
+        """How many records read_committed has from this offset on (None: all); None while that cannot be said.
+
+        enough: the count may end once it is greater than this.  Where a batch is damaged, offsets are counted.
+        """
+        log = self._led_log(tp)
+        if log is None:
+            return None
+        first, end = max(offset or 0, log.log_start_offset), log.last_stable_offset
+        try:
+            return _count_records(log, first, end, enough) if first < end else 0
+        except CorruptMessage:
+            return end - first
+        except (OffsetOutOfRange, KafkaStorageError):  # records were deleted meanwhile, or the disk fails
+            return None
+
+    def _led_log(self, tp: TopicPartition) -> UnifiedLog | None:
         leader = self.leader(*tp)
         try:
-            log = leader.log(*tp) if leader is not None else None
+            return leader.log(*tp) if leader is not None else None
         except (UnknownTopicOrPartition, KafkaStorageError):
-            return None, None
-        return (None, None) if log is None else (log.log_start_offset, log.high_watermark)
+            return None
 
     def groups(self) -> list[GroupMetadata]:
         """By id, each as its coordinator has it."""
@@ -88,3 +114,17 @@ class RunningBrokers:
             for result in answers.get().values():
                 if result.error is not None:
                     raise result.error
+
+
+def _count_records(log: UnifiedLog, first: int, end: int, enough: int | None) -> int:
+    count = 0
+    for batch in log.batches(first, end, "read_committed"):
+        if batch.is_control:
+            continue
+        if batch.base_offset < first or batch.count < 0:
+            count += sum(record.offset >= first for record in batch.records())
+        else:
+            count += batch.count
+        if enough is not None and count > enough:
+            break
+    return count

@@ -39,8 +39,8 @@ def test_the_offsets_and_the_lag_of_a_group_are_values(kafka, consumer):
     wait_until(lambda: (message := consumer.poll(1)) and message.partition() == 0 and message.offset() == 1)
     consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 2)], asynchronous=False)
     assert kafka.committed_offsets("shop") == {("orders", 0): 2}
-    assert kafka.lag("shop")["orders", 0] == (2, 0, 3)
-    assert kafka.lag("shop")["orders", 1] == (None, 0, 2)
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 3, 1)
+    assert kafka.lag("shop")["orders", 1] == (None, 0, 2, 2)
     assert [lag.lag for lag in kafka.lag("shop").values()] == [1, 2, 0]
     assert kafka.committed_offsets("billing") == kafka.lag("billing") == {}
 
@@ -64,6 +64,56 @@ def test_a_wait_for_the_lag_ends_when_enough_is_committed(kafka, consumer):
         kafka.wait_for_lag("shop", timeout=0)
     consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 2, 1)], asynchronous=False)
     kafka.wait_for_lag("shop")
+
+
+def commit(consumer, offset):
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, offset)], asynchronous=False)
+
+
+def test_markers_and_records_of_transactions_that_were_aborted_or_are_open_are_no_lag(kafka, consumer):
+    with kafka.broker.transaction("shop") as transaction:
+        for title in ("a book", "a pen"):
+            transaction.produce("orders", title, partition=0)
+    commit(consumer, 1)
+    assert kafka.lag("shop")["orders", 0] == (1, 0, 3, 1)
+    commit(consumer, 2)
+    kafka.wait_for_lag("shop", timeout=0)
+    with kafka.broker.transaction("shop") as transaction:
+        transaction.produce("orders", "a cup", partition=0)
+        transaction.abort()
+    kafka.wait_for_lag("shop", timeout=0)
+    transaction = kafka.broker.transaction("shop")
+    transaction.produce("orders", "a pot", partition=0)
+    kafka.broker.produce("orders", "a lid", partition=0)
+    kafka.wait_for_lag("shop", timeout=0)
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 7, 0)
+    transaction.commit()
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 8, 2)
+    commit(consumer, 6)
+    with pytest.raises(WaitTimedOut, match="orders-0: end 8, committed 6, lag 1"):
+        kafka.wait_for_lag("shop", timeout=0)
+    commit(consumer, 7)
+    kafka.wait_for_lag("shop", timeout=0)
+
+
+def test_a_program_that_commits_after_each_record_reaches_the_lag_after_a_transaction(kafka, consumer):
+    with kafka.broker.transaction("shop") as transaction:
+        transaction.produce("orders", "a book", partition=0)
+    message = wait_until(lambda: consumer.poll(1))
+    consumer.commit(message, asynchronous=False)
+    kafka.wait_for_lag("shop")
+
+
+def test_the_lag_counts_the_records_inside_batches_from_the_committed_offset_on(kafka, consumer):
+    producer = confluent_kafka.Producer(kafka.confluent(linger_ms=1000))
+    for number in range(10):
+        producer.produce("orders", str(number), partition=0)
+    assert producer.flush(30) == 0
+    assert next(kafka.broker.log("orders", 0).batches()).count == 10
+    commit(consumer, 3)
+    assert kafka.lag("shop")["orders", 0].lag == 7
+    kafka.clear_topic("orders")
+    kafka.wait_for_lag("shop", timeout=0)
 
 
 def test_a_wait_for_the_lag_of_no_group_says_so(kafka):
