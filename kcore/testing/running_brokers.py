@@ -9,7 +9,10 @@ from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
+from kcore.coordinator.transaction.transaction_state import TransactionMetadata, TransactionState
 from kcore.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     CorruptMessage,
     KafkaStorageError,
     LeaderNotAvailable,
@@ -24,6 +27,7 @@ from kcore.server.broker import Broker
 _HIGH_WATERMARK = -1
 #: How long a clear() waits for the followers' logs to start there too.
 _CLEAR_MS = 30_000
+_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class RunningBrokers:
@@ -96,6 +100,15 @@ class RunningBrokers:
         groups = (broker.group_coordinator.manager.get_group(group_id) for broker in self.running().values())
         return next((group for group in groups if group is not None), None)
 
+    def open_transactions(self) -> list[TransactionMetadata]:
+        """Those that have begun and not ended, by transactional id."""
+        by_id = {
+            transaction.transactional_id: transaction
+            for broker in self.running().values()
+            for transaction in open_transactions(broker)
+        }
+        return [by_id[transactional_id] for transactional_id in sorted(by_id)]
+
     def clear(self, topic: str) -> None:
         """Delete the records of a topic that consumers can read: its partitions start at their high watermarks.
 
@@ -114,6 +127,14 @@ class RunningBrokers:
             for result in answers.get().values():
                 if result.error is not None:
                     raise result.error
+
+
+def open_transactions(broker: Broker) -> list[TransactionMetadata]:
+    """Those that this broker coordinates and that have begun and not ended."""
+    try:
+        return broker.running.services.transaction_coordinator.list_transactions(_OPEN, (), -1)
+    except (CoordinatorNotAvailable, CoordinatorLoadInProgress):
+        return []
 
 
 def _count_records(log: UnifiedLog, first: int, end: int, enough: int | None) -> int:

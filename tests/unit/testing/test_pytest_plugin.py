@@ -130,6 +130,38 @@ def test_the_tests_of_a_session_share_a_broker_and_see_no_records_topics_and_gro
     run_pytest(pytester).assert_outcomes(passed=3)
 
 
+def test_a_transaction_that_a_test_leaves_open_is_aborted_before_the_next_test(pytester):
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def prices(kafka_session):
+            kafka_session.broker.create_topic("prices")
+            transaction = kafka_session.broker.transaction("of the session")
+            transaction.produce("prices", "7.50")
+            yield
+            transaction.commit()
+
+        @pytest.mark.parametrize("run", range(2))
+        def test_orders(kafka_session, prices, run):
+            broker = kafka_session.broker
+            broker.create_topic("orders")
+            broker.transaction("shop").produce("orders", "a book")
+
+        @pytest.fixture(scope="session")
+        def stock(kafka_session):
+            kafka_session.broker.create_topic("stock")
+
+        @pytest.mark.parametrize("run", range(2))
+        def test_stock(kafka_session, stock, run):
+            broker = kafka_session.broker
+            broker.produce("stock", "1")
+            assert len(list(broker.consume("stock", isolation="read_committed"))) == 1
+            broker.transaction("shop").produce("stock", "2")
+    """)
+    run_pytest(pytester).assert_outcomes(passed=4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
