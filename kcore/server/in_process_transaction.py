@@ -60,6 +60,8 @@ class TransactionHost(Protocol):
 
     #: Errors of a broker that leads no more or not yet: the step is repeated.
     passing_errors: tuple[type[ApiError], ...]
+    #: Whether a record for a missing topic creates it.
+    creates_topics: bool
 
     def any_broker(self) -> AbstractContextManager[RunningBroker]: ...
 
@@ -71,6 +73,7 @@ class BrokerHost:
     """A TransactionHost of one broker.  serving: raises RuntimeError unless it runs."""
 
     passing_errors: tuple[type[ApiError], ...] = ()
+    creates_topics = True
 
     def __init__(self, serving: Callable[[], AbstractContextManager[RunningBroker]]) -> None:
         self.any_broker = serving
@@ -116,7 +119,8 @@ class Transaction:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Write one record in the transaction.  The arguments and errors are those of Broker.produce().
+        """Write one record in the transaction.  The arguments and errors are those of Broker.produce(); in a
+        cluster the topic has to exist, as for Cluster.produce().
 
         Raises InvalidTxnState after the end; ProducerFenced or InvalidProducerEpoch once another producer has begun
         to use the id, or the timeout has passed; RequestTimedOut without a coordinator or, in a cluster, a leader.
@@ -126,7 +130,9 @@ class Transaction:
             client = running.client
             record = client.record(value, key, headers, None if timestamp is None else integer("timestamp", timestamp))
             number = None if partition is None else integer("partition", partition)
-            tp = client.partition_to_write(string("topic", topic), record.key, number)
+            tp = client.partition_to_write(
+                string("topic", topic), record.key, number, creates_topic=self._host.creates_topics
+            )
         adds = self._transaction_version >= TRANSACTION_VERSION
         if tp not in self._sequences:
             if not adds:

@@ -121,6 +121,21 @@ def test_what_a_partition_does_not_take_can_be_left_out(kafka, topic):
     assert committed(kafka, topic) == [b"a", b"b"]
 
 
+def test_a_topic_that_does_not_exist_is_made_or_refused_as_by_produce_without_a_transaction(kafka):
+    name = f"t{next(_NUMBERS)}"
+    with kafka.transaction("shop") as transaction:
+        if isinstance(kafka, kcore.Cluster):
+            with pytest.raises(errors.UnknownTopicOrPartition) as plain:
+                kafka.produce(name, "a")
+            with pytest.raises(errors.UnknownTopicOrPartition, match=f"^{plain.value}$"):
+                transaction.produce(name, "a")
+            assert all(broker.metadata_cache.topic(name) is None for broker in kafka.brokers.values())
+        else:
+            transaction.produce(name, "a")
+    if isinstance(kafka, kcore.Broker):
+        assert committed(kafka, name) == [b"a"]
+
+
 def test_wrong_arguments_are_refused(kafka):
     with pytest.raises(errors.InvalidRequest):
         kafka.transaction("")
