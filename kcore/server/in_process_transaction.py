@@ -20,6 +20,8 @@ from kcore.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailable,
@@ -27,6 +29,7 @@ from kcore.errors import (
     NotCoordinator,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    ProducerFenced,
     RequestTimedOut,
     for_code,
 )
@@ -51,6 +54,8 @@ _WAITED_FOR = (
     NetworkException,
     NotCoordinator,
 )
+#: Of a producer that the coordinator or a log knows no more.
+_FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
 #: Of an append that is in the leader's log all the same.
 _APPENDED = (NotEnoughReplicasAfterAppend, RequestTimedOut)
 
@@ -195,14 +200,16 @@ class Transaction:
         with self._coordinating() as coordinator:
             coordinator.init_producer_id(self._transactional_id, self._timeout_ms, None, results.put)
             result = _answer(results)
-        _check(result.error_code, self._transactional_id)
+        _raise(result.error)
         return Producer(result.producer_id, result.producer_epoch)
 
     def _add(self, tp: TopicPartition) -> None:
         codes: queue.SimpleQueue[int] = queue.SimpleQueue()
         with self._coordinating() as coordinator:
             coordinator.add_partitions(self._transactional_id, self._producer, {tp}, codes.put)
-            _check(_answer(codes), self._transactional_id)
+            code = _answer(codes)
+        if code != NONE:
+            raise for_code(code)(f"{self._transactional_id}: the coordinator does not add {tp} to the transaction")
 
     def _end(self, *, is_commit: bool) -> None:
         self._check_open()
@@ -219,7 +226,7 @@ class Transaction:
                 coordinator.end_transaction(
                     self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
                 )
-                _check(_answer(results).error_code, self._transactional_id)
+                _raise(_answer(results).error)
 
         def check_markers() -> None:
             with self._coordinating() as coordinator:
@@ -250,6 +257,11 @@ class Transaction:
                 if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
                     reason = plain_error(error)
                     raise RequestTimedOut(f"{self._transactional_id}: waited {WAIT_MS} ms: {reason}") from error
+            except _FENCED as error:
+                raise type(error)(
+                    f"{self._transactional_id}: another producer has begun to use this transactional id, or the "
+                    f"transaction took longer than its timeout_ms={self._timeout_ms}: it was aborted; begin another one"
+                ) from error
             SYSTEM_TIME.sleep(_POLL_MS)
 
 
@@ -260,6 +272,6 @@ def _answer(answers: queue.SimpleQueue[T]) -> T:
         raise CoordinatorNotAvailable("the coordinator does not answer") from None
 
 
-def _check(error_code: int, transactional_id: str) -> None:
-    if error_code != NONE:
-        raise for_code(error_code)(transactional_id)
+def _raise(error: ApiError | None) -> None:
+    if error is not None:
+        raise error

@@ -83,6 +83,24 @@ def test_the_next_transaction_of_an_id_aborts_the_open_one_and_fences_its_produc
     assert committed(kafka, topic) == [b"new"]
 
 
+def test_a_fenced_transaction_says_what_has_happened_and_what_to_do(kafka, topic):
+    left = kafka.transaction("shop", timeout_ms=50_000)
+    left.produce(topic, "left", partition=0)
+    kafka.transaction("shop")
+    says = (
+        "^shop: another producer has begun to use this transactional id, or the transaction took longer than its "
+        "timeout_ms=50000: it was aborted; begin another one$"
+    )
+    for call in (
+        lambda: left.produce(topic, "late", partition=0),
+        lambda: left.produce(topic, "late", partition=1),
+        left.commit,
+        left.abort,
+    ):
+        with pytest.raises((errors.InvalidProducerEpoch, errors.ProducerFenced), match=says):
+            call()
+
+
 def test_a_fenced_transaction_whose_block_fails_raises_what_made_it_fail(kafka, topic):
     with pytest.raises(ZeroDivisionError), kafka.transaction("shop") as transaction:
         transaction.produce(topic, "lost")
@@ -137,12 +155,14 @@ def test_a_topic_that_does_not_exist_is_made_or_refused_as_by_produce_without_a_
 
 
 def test_wrong_arguments_are_refused(kafka):
-    with pytest.raises(errors.InvalidRequest):
+    with pytest.raises(errors.InvalidRequest, match=r"^the transactional id is empty$"):
         kafka.transaction("")
     with pytest.raises(TypeError, match="transactional_id must be a str"):
         kafka.transaction(b"shop")
-    with pytest.raises(errors.InvalidTransactionTimeout):
-        kafka.transaction("shop", timeout_ms=0)
+    for timeout_ms in (0, 900_001):
+        says = f"^shop: a timeout of {timeout_ms} ms, expected 1 to transaction.max.timeout.ms, which is 900000$"
+        with pytest.raises(errors.InvalidTransactionTimeout, match=says):
+            kafka.transaction("shop", timeout_ms=timeout_ms)
 
 
 def test_a_transaction_goes_on_after_a_restart():
