@@ -22,6 +22,7 @@ from kcore.errors import (
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
+    InvalidRequest,
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailable,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Strings of requests, and of the records of __transaction_state.
+MAX_ID_BYTES = 32_767
 #: How long a step waits for the coordinator, or for the markers of a transaction.
 WAIT_MS = 30_000
 _POLL_MS = 3
@@ -106,7 +109,7 @@ class Transaction:
 
     def __init__(self, host: TransactionHost, transactional_id: str, timeout_ms: int) -> None:
         self._host = host
-        self._transactional_id = string("transactional_id", transactional_id)
+        self._transactional_id = _checked_id(transactional_id)
         self._timeout_ms = integer("timeout_ms", timeout_ms)
         #: Partition -> the sequence of its next record.
         self._sequences: dict[TopicPartition, int] = {}
@@ -270,6 +273,14 @@ def _answer(answers: queue.SimpleQueue[T]) -> T:
         return answers.get(timeout=WAIT_MS / 1000)
     except queue.Empty:  # the coordinator's broker was killed
         raise CoordinatorNotAvailable("the coordinator does not answer") from None
+
+
+def _checked_id(transactional_id: str) -> str:
+    """The coordinator refuses an empty one.  Raises TypeError, and InvalidRequest for an id that fits no request."""
+    size = len(string("transactional_id", transactional_id).encode())
+    if size > MAX_ID_BYTES:
+        raise InvalidRequest(f"the transactional id has {size} bytes, a request has room for at most {MAX_ID_BYTES}")
+    return transactional_id
 
 
 def _raise(error: ApiError | None) -> None:

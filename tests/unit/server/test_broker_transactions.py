@@ -157,12 +157,21 @@ def test_a_topic_that_does_not_exist_is_made_or_refused_as_by_produce_without_a_
 def test_wrong_arguments_are_refused(kafka):
     with pytest.raises(errors.InvalidRequest, match=r"^the transactional id is empty$"):
         kafka.transaction("")
+    with pytest.raises(errors.InvalidRequest, match=r"^the transactional id has 33000 bytes, .* at most 32767$"):
+        kafka.transaction("é" * 16_500)
     with pytest.raises(TypeError, match="transactional_id must be a str"):
         kafka.transaction(b"shop")
     for timeout_ms in (0, 900_001):
         says = f"^shop: a timeout of {timeout_ms} ms, expected 1 to transaction.max.timeout.ms, which is 900000$"
         with pytest.raises(errors.InvalidTransactionTimeout, match=says):
             kafka.transaction("shop", timeout_ms=timeout_ms)
+
+
+def test_an_id_of_the_longest_length_has_transactions(kafka, topic):
+    for _ in range(2):
+        with kafka.transaction("s" * 32_767) as transaction:
+            transaction.produce(topic, "a", partition=0)
+    assert committed(kafka, topic) == [b"a", b"a"]
 
 
 def test_a_transaction_goes_on_after_a_restart():
