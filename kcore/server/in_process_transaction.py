@@ -48,7 +48,8 @@ T = TypeVar("T")
 MAX_ID_BYTES = 32_767
 #: How long a step waits for the coordinator, or for the markers of a transaction.
 WAIT_MS = 30_000
-_POLL_MS = 3
+#: Between two attempts: the first pause, which doubles up to the longest.
+_POLL_MS, _LONGEST_POLL_MS = 3, 100
 _WAITED_FOR = (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -114,6 +115,8 @@ class Transaction:
         #: Partition -> the sequence of its next record.
         self._sequences: dict[TopicPartition, int] = {}
         self._is_ended = False
+        #: Of an end that was decided and did not get all its markers in time: whether it commits.
+        self._unfinished_end: bool | None = None
         #: Of the cluster, 0 to 2.
         self._transaction_version = 0
         self._producer = self._repeated(self._init)
@@ -165,7 +168,8 @@ class Transaction:
         """Returns once consumers with read_committed can read the records.
 
         Raises InvalidTxnState after the end, ProducerFenced once another producer has begun to use the id or the
-        timeout has passed; RequestTimedOut, or RuntimeError where no broker runs: then it may be called again.
+        timeout has passed; RequestTimedOut with the reason, for instance the partition that has too few in-sync
+        replicas, or RuntimeError where no broker runs: then it may be called again.
         """
         self._end(is_commit=True)
 
@@ -215,30 +219,29 @@ class Transaction:
             raise for_code(code)(f"{self._transactional_id}: the coordinator does not add {tp} to the transaction")
 
     def _end(self, *, is_commit: bool) -> None:
-        self._check_open()
-        if not self._sequences:
-            self._is_ended = True
-            return  # the coordinator has no transaction
+        if self._unfinished_end is not is_commit:
+            self._check_open()
+            if not self._sequences:
+                self._is_ended = True
+                return  # the coordinator has no transaction
+            # Where no record was written, there may be no transaction to commit; an abort is always in order.
+            self._repeated(lambda: self._decide(is_commit=is_commit and any(self._sequences.values())))
+            self._is_ended, self._unfinished_end = True, is_commit
+        self._repeated(self._check_markers)
+        self._unfinished_end = None
 
-        # Where no record was written, there may be no transaction to commit; an abort is always in order.
-        is_commit = is_commit and any(self._sequences.values())
+    def _decide(self, *, is_commit: bool) -> None:
+        results = queue.SimpleQueue()  # type: ignore[var-annotated]
+        with self._coordinating() as coordinator:
+            coordinator.end_transaction(
+                self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
+            )
+            _raise(_answer(results).error)
 
-        def decide() -> None:
-            results = queue.SimpleQueue()  # type: ignore[var-annotated]
-            with self._coordinating() as coordinator:
-                coordinator.end_transaction(
-                    self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
-                )
-                _raise(_answer(results).error)
-
-        def check_markers() -> None:
-            with self._coordinating() as coordinator:
-                if coordinator.describe(self._transactional_id).is_prepared:
-                    raise ConcurrentTransactions("its markers are being written")
-
-        self._repeated(decide)
-        self._is_ended = True
-        self._repeated(check_markers)
+    def _check_markers(self) -> None:
+        with self._coordinating() as coordinator:
+            if coordinator.describe(self._transactional_id).is_prepared:
+                raise ConcurrentTransactions("its markers are being written")
 
     @contextmanager
     def _coordinating(self) -> Iterator[TransactionCoordinator]:
@@ -252,20 +255,30 @@ class Transaction:
     def _repeated(self, step: Callable[[], T]) -> T:
         """What the step returns, once it meets no error that passes.  Raises RequestTimedOut, and its other errors."""
         passing: Collection[type[ApiError]] = (*_WAITED_FOR, *self._host.passing_errors)
-        deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + WAIT_MS
+        deadline_ms, pause_ms = SYSTEM_TIME.hi_res_clock_ms() + WAIT_MS, _POLL_MS
         while True:
             try:
                 return step()
             except tuple(passing) as error:
                 if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
-                    reason = plain_error(error)
+                    reason = self._reason(error)
                     raise RequestTimedOut(f"{self._transactional_id}: waited {WAIT_MS} ms: {reason}") from error
             except _FENCED as error:
                 raise type(error)(
                     f"{self._transactional_id}: another producer has begun to use this transactional id, or the "
                     f"transaction took longer than its timeout_ms={self._timeout_ms}: it was aborted; begin another one"
                 ) from error
-            SYSTEM_TIME.sleep(_POLL_MS)
+            SYSTEM_TIME.sleep(pause_ms)
+            pause_ms = min(2 * pause_ms, _LONGEST_POLL_MS)
+
+    def _reason(self, error: ApiError) -> str:
+        """Why a step has not come to its end, for people."""
+        if isinstance(error, ConcurrentTransactions):
+            with suppress(KafkaError, RuntimeError), self._coordinating() as coordinator:
+                progress = coordinator.completions.progress(self._transactional_id)
+                if progress is not None:
+                    return f"a transaction is ending: {progress}"
+        return plain_error(error)
 
 
 def _answer(answers: queue.SimpleQueue[T]) -> T:

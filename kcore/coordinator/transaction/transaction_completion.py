@@ -69,6 +69,14 @@ class _Completion:
         self.is_fenced = False
         self.last_error = self.logged_error = ""
 
+    @property
+    def missing(self) -> str:
+        """The partitions that do not have the marker, and the last error."""
+        if not self.remaining:
+            return "its markers are written, and its end is being stored"
+        reason = self.last_error and f": {self.last_error}"
+        return f"its marker is not in {some_of(sorted(self.remaining))} yet{reason}"
+
 
 class TransactionCompletions:
     """Thread-safe.  Retries run on the timer's thread; all else runs on the thread that brings an answer.
@@ -88,6 +96,17 @@ class TransactionCompletions:
     def __len__(self) -> int:
         """Transactions that have not ended everywhere."""
         return len(self._completions)
+
+    def progress(self, transactional_id: str) -> str | None:
+        """Which partitions do not have the marker of its end yet, and why, for people; None where it is not ending."""
+        with self._lock:
+            completions = [
+                done for entry, done in self._completions.items() if entry.transactional_id == transactional_id
+            ]
+        for completion in completions:
+            with completion.lock:
+                return completion.missing
+        return None
 
     def begin(
         self, entry: TransactionEntry, prepared: TransactionMetadata, on_begun: Callable[[], None] = lambda: None
@@ -129,6 +148,8 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 elif leader is not None and leader >= 0:
                     by_leader.setdefault(leader, []).append(topic_partition)
+                else:
+                    completion.last_error = f"{topic_partition} has no leader"
             completion.num_awaited = len(by_leader)
         if not by_leader:
             self._end_round(completion)
@@ -162,7 +183,7 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 else:
                     completion.is_fenced |= isinstance(error, _FENCED)
-                    completion.last_error = f"{topic_partition}: {error}"
+                    completion.last_error = f"{type(error).__name__}: {error}"
             completion.num_awaited -= 1
             if completion.num_awaited:
                 return
@@ -174,12 +195,7 @@ class TransactionCompletions:
         elif completion.remaining:
             if completion.last_error != completion.logged_error:
                 completion.logged_error = completion.last_error
-                logger.info(
-                    "%s: its end is sent again until it is in %s: %s",
-                    completion.entry.transactional_id,
-                    some_of(sorted(completion.remaining)),
-                    completion.last_error,
-                )
+                logger.info("%s: %s; it is sent again", completion.entry.transactional_id, completion.missing)
             self._timer.add(lambda: self._send_round(completion), RETRY_MS)
         else:
             self._store_end(completion)

@@ -55,7 +55,8 @@ _MAX_TOMBSTONE_BYTES = 256 << 10
 
 
 def _error_for_producers(error: ApiError) -> ApiError:
-    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+    meaning = _APPEND_ERRORS.get(type(error))
+    return error if meaning is None else meaning(f"{type(error).__name__}: {error}")
 
 
 class TransactionEntry:

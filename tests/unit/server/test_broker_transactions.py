@@ -6,8 +6,10 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.server import in_process_transaction
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient
+from tests.waiting import wait_until
 
 _NUMBERS = count()
 
@@ -199,6 +201,30 @@ def test_a_commit_that_no_broker_takes_may_be_repeated():
         cluster.start(0)
         transaction.commit()
         assert committed(cluster, "orders") == [b"a"]
+
+
+@pytest.mark.parametrize("short", ["t-0", "__transaction_state-0"])
+def test_a_commit_below_min_insync_replicas_says_which_partition_has_too_few_and_may_be_repeated(short, monkeypatch):
+    is_state = short.startswith("__")
+    settings = {"transaction.state.log.num.partitions": 1, "transaction.state.log.min.isr": 2 if is_state else 1}
+    with kcore.Cluster(2, **SETTINGS | settings) as cluster:
+        cluster.create_topic("t", min_insync_replicas=1 if is_state else 2)
+        transaction = cluster.transaction("shop")
+        transaction.produce("t", "a")
+        cluster.kill(1)
+        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
+        wait_until(lambda: cluster.isr("t") == [0] == cluster.isr("__transaction_state"))
+        says = rf": waited 500 ms: .*NotEnoughReplicas: {short}: ISR \[0\], min.insync.replicas 2$"
+        with pytest.raises(errors.RequestTimedOut, match=says):
+            transaction.commit()
+        with pytest.raises(errors.RequestTimedOut, match=says):
+            cluster.transaction("another" if is_state else "shop")
+        cluster.start(1)
+        monkeypatch.undo()
+        transaction.commit()
+        assert committed(cluster, "t") == [b"a"]
+        with pytest.raises(errors.InvalidTxnState, match="has ended"):
+            transaction.commit()
 
 
 def test_a_client_and_a_transaction_of_the_broker_fence_each_other():

@@ -249,12 +249,27 @@ def test_TXN_64_a_marker_is_sent_again_to_the_leader_of_the_moment(error):
     assert len(harness.logs.markers(HERE)) == 1, "what has the marker gets no other"
 
 
+def test_the_end_of_a_transaction_that_takes_long_says_where_its_marker_is_missing_and_why():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    assert harness.coordinator.completions.progress("x") is None
+    harness.end(producer)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet"
+    harness.answer(error=errors.NotEnoughReplicas("t-1"))
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet: NotEnoughReplicas: t-1"
+    assert harness.coordinator.completions.progress("y") is None
+    harness.advance(100)
+    harness.answer()
+    assert harness.coordinator.completions.progress("x") is None
+
+
 def test_TXN_64_a_partition_without_a_leader_gets_the_marker_when_it_has_one():
     harness = Harness()
     producer = harness.begin(HERE)
     harness.leaders[HERE] = -1
     harness.end(producer)
     harness.advance(100)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-0 yet: t-0 has no leader"
     assert harness.state is S.PREPARE_COMMIT
     harness.leaders[HERE] = ME
     harness.advance(100)
