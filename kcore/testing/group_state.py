@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from kcore.common.text import counted
+from kcore.common.text import counted, nearest
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_group import CONSUMER_GROUP_STATES
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import KafkaError
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
+from kcore.server.call_arguments import string
 
 
 class PartitionLag(NamedTuple):
@@ -47,6 +49,13 @@ class _Member(NamedTuple):
     def __str__(self) -> str:
         partitions = ", ".join(map(str, self.partitions))
         return f"{self.member_id} at {self.client_host.lstrip('/')} ({partitions or 'no partition'})"
+
+
+def check_state(state: str) -> None:
+    """Raises TypeError, and ValueError unless it is a group's state by Kafka's name, of either protocol."""
+    names = sorted({state.value for state in GroupState} | set(CONSUMER_GROUP_STATES))
+    if string("state", state) not in names:
+        raise ValueError(f"state {state!r}: expected one of {', '.join(names)}{nearest(state, names)}")
 
 
 def has_settled(group: GroupMetadata, state: str, partitions: int | None, members: int | None) -> bool:

@@ -22,6 +22,7 @@ from kcore.errors import (
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.metadata_cache import MetadataCache, PartitionInfo
 from kcore.server.broker import Broker
+from kcore.server.call_arguments import string
 
 #: In DeleteRecords the offset that stands for it.
 _HIGH_WATERMARK = -1
@@ -47,8 +48,8 @@ class RunningBrokers:
         return self.metadata.snapshot.topic_name(topic_id)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
-        """Raises UnknownTopicOrPartition."""
-        info = self.metadata.topic(topic)
+        """Raises UnknownTopicOrPartition, and TypeError for a name that is no str."""
+        info = self.metadata.topic(string("topic", topic))
         if info is None:
             raise UnknownTopicOrPartition(f"{topic}: no such topic")
         return info.partitions
@@ -97,6 +98,8 @@ class RunningBrokers:
         return [by_id[group_id] for group_id in sorted(by_id)]
 
     def group(self, group_id: str) -> GroupMetadata | None:
+        """None where no running broker coordinates one of this id.  Raises TypeError for an id that is no str."""
+        string("group_id", group_id)
         groups = (broker.group_coordinator.manager.get_group(group_id) for broker in self.running().values())
         return next((group for group in groups if group is not None), None)
 

@@ -1,5 +1,7 @@
 """What the waits for groups look at, and what they say when time is up."""
 
+import asyncio
+
 import confluent_kafka
 import pytest
 
@@ -122,6 +124,39 @@ def test_a_wait_for_the_lag_of_no_group_says_so(kafka):
     kafka.broker.stop()
     with pytest.raises(WaitTimedOut, match="no broker runs"):
         kafka.wait_for_group("shop", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (
+            lambda kafka: kafka.wait_for_group("shop", "Stabel"),
+            ValueError,
+            r"^state 'Stabel': expected one of Assigning, CompletingRebalance, Dead, Empty, PreparingRebalance, "
+            r"Reconciling, Stable; did you mean Stable\?$",
+        ),
+        (lambda kafka: kafka.wait_for_group("shop", 3), TypeError, "^state must be a str, not 3$"),
+        (lambda kafka: kafka.wait_for_group(None), TypeError, "^group_id must be a str, not None$"),
+        (lambda kafka: kafka.wait_for_group("shop", partitions="3"), TypeError, "^partitions must be an int, not '3'$"),
+        (lambda kafka: kafka.wait_for_group("shop", members=1.5), TypeError, "^members must be an int, not 1.5$"),
+        (lambda kafka: kafka.wait_for_lag("shop", at_most="1"), TypeError, "^at_most must be an int, not '1'$"),
+        (lambda kafka: kafka.wait_for_lag("shop", timeout="1"), TypeError, "^timeout must be a number, not '1'$"),
+        (lambda kafka: kafka.wait_for_lag(5), TypeError, "^group_id must be a str, not 5$"),
+        (lambda kafka: kafka.wait_for_records("orders", "1"), TypeError, "^count must be an int, not '1'$"),
+        (lambda kafka: kafka.wait_for_records("orders", -1), ValueError, "^count=-1: expected 0 or more$"),
+        (lambda kafka: kafka.wait_for_records(5, 1), TypeError, "^topic must be a str, not 5$"),
+    ],
+)
+def test_a_wait_with_a_wrong_argument_says_so_at_once(kafka, call, error, says):
+    with pytest.raises(error, match=says):
+        call(kafka)
+
+
+def test_a_wait_in_an_event_loop_checks_its_arguments_too(kafka):
+    with pytest.raises(ValueError, match="did you mean Empty"):
+        asyncio.run(kafka.aio.wait_for_group("shop", "empty"))
+    with pytest.raises(TypeError, match="timeout must be a number"):
+        asyncio.run(kafka.aio.wait_for_lag("shop", timeout=None))
 
 
 def coordinate(broker):
