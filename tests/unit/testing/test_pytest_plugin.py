@@ -75,6 +75,29 @@ def test_a_marker_with_wrong_arguments_is_an_error_that_names_the_test(pytester,
     result.stdout.fnmatch_lines(["test_shop.py::test_orders: the marker kafka is wrong: " + reason.replace("[", "[[]")])
 
 
+def test_two_markers_in_one_place_are_an_error_and_one_of_a_test_replaces_that_of_its_class(pytester):
+    pytester.makepyfile(
+        test_shop="""
+        import pytest
+
+        @pytest.mark.kafka({"orders": 1})
+        @pytest.mark.kafka(config={"num.partitions": 5})
+        def test_orders(kafka):
+            pass
+
+        @pytest.mark.kafka({"orders": 1})
+        class TestOrders:
+            @pytest.mark.kafka({"prices": 2})
+            def test_prices(self, kafka):
+                assert [topic.name for topic in kafka.broker.metadata_cache.topics()] == ["prices"]
+    """
+    )
+    result = run_pytest(pytester)
+    result.assert_outcomes(errors=1, passed=1)
+    says = "*there are 2 of it on test_orders, of which one would count: give all arguments to one"
+    result.stdout.fnmatch_lines(["test_shop.py::test_orders: the marker kafka is wrong: " + says])
+
+
 def test_a_test_without_the_fixture_may_have_a_marker_kafka_of_its_own(pytester):
     pytester.makepyfile("""
         import pytest
