@@ -72,6 +72,14 @@ class _Completion:
         self.is_fenced = self.lacks_leader = self.is_unstored = False
         self.last_error = self.logged_error = ""
 
+    @property
+    def missing(self) -> str:
+        """The partitions that do not have the marker, and the last error."""
+        if not self.remaining:
+            return "its markers are written, and its end is being stored"
+        reason = self.last_error and f": {self.last_error}"
+        return f"its marker is not in {some_of(sorted(self.remaining))} yet{reason}"
+
 
 class TransactionCompletions:
     """Thread-safe.  Retries run on the timer's thread; all else runs on the thread that brings an answer.
@@ -101,6 +109,14 @@ class TransactionCompletions:
     def num_unstored(self) -> int:
         """Transactions whose markers are written, which could not be noted in __transaction_state so far."""
         return sum(completion.is_unstored for completion in self._all())
+
+    def progress(self, transactional_id: str) -> str | None:
+        """Which partitions do not have the marker of its end yet, and why, for people; None where it is not ending."""
+        for completion in self._all():
+            if completion.entry.transactional_id == transactional_id:
+                with completion.lock:
+                    return completion.missing
+        return None
 
     def _all(self) -> list[_Completion]:
         with self._lock:
@@ -144,6 +160,8 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 elif leader is not None and leader >= 0:
                     by_leader.setdefault(leader, []).append(topic_partition)
+                else:
+                    completion.last_error = f"{topic_partition} has no leader"
             completion.lacks_leader = sum(map(len, by_leader.values())) < len(completion.remaining)
             completion.num_awaited = len(by_leader)
         if not by_leader:
@@ -178,7 +196,7 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 else:
                     completion.is_fenced |= isinstance(error, _FENCED)
-                    completion.last_error = f"{topic_partition}: {error}"
+                    completion.last_error = f"{type(error).__name__}: {error}"
             completion.num_awaited -= 1
             if completion.num_awaited:
                 return
@@ -190,12 +208,7 @@ class TransactionCompletions:
         elif completion.remaining:
             if completion.last_error != completion.logged_error:
                 completion.logged_error = completion.last_error
-                logger.info(
-                    "%s: its end is sent again until it is in %s: %s",
-                    completion.entry.transactional_id,
-                    some_of(sorted(completion.remaining)),
-                    completion.last_error,
-                )
+                logger.info("%s: %s; it is sent again", completion.entry.transactional_id, completion.missing)
             self._timer.add(lambda: self._send_round(completion), RETRY_MS)
         else:
             self._store_end(completion)

@@ -23,7 +23,6 @@ from kcore.coordinator.transaction.transaction_state import (
 )
 from kcore.coordinator.transaction.transaction_state_manager import TransactionEntry, TransactionStateManager
 from kcore.errors import (
-    NONE,
     ApiError,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -32,6 +31,7 @@ from kcore.errors import (
     NotCoordinator,
     TransactionAbortable,
     TransactionalIdNotFound,
+    code_of,
 )
 from kcore.purgatory.delayed_operation import DelayedOperation
 from kcore.purgatory.timer import Timer
@@ -49,9 +49,13 @@ OnChanged = Callable[[ApiError | None, TransactionMetadata | None], None]
 class ProducerResult(NamedTuple):
     """What a producer is to go on with, or why it cannot."""
 
-    error_code: int
+    error: ApiError | None
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+    @property
+    def error_code(self) -> int:
+        return code_of(self.error)
 
 
 class _DelayedBegin(DelayedOperation):
@@ -180,7 +184,7 @@ class TransactionCoordinator:
 
         try:
             self.manager.check_status(transactional_id)
-            rules.check_timeout(timeout_ms, self.config.transaction_max_timeout_ms)
+            rules.check_timeout(transactional_id, timeout_ms, self.config.transaction_max_timeout_ms)
             entry = self.manager.find(transactional_id)
             if entry is None:
                 new = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms=timeout_ms)
@@ -211,7 +215,7 @@ class TransactionCoordinator:
             return rules.add_partitions(current, is_pending, producer, partitions, now_ms, client_transaction_version)
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(self._code(error))
+            callback(code_of(self._answered(error)))
 
         def answer_or_wait(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
             if max_wait_ms > 0 and isinstance(error, ConcurrentTransactions):
@@ -277,16 +281,14 @@ class TransactionCoordinator:
 
     def _result(self, error: ApiError | None, metadata: TransactionMetadata | None) -> ProducerResult:
         if error is not None or metadata is None:
-            return ProducerResult(self._code(error))
-        return ProducerResult(NONE, *metadata.next_producer)
+            return ProducerResult(self._answered(error))
+        return ProducerResult(None, *metadata.next_producer)
 
-    def _code(self, error: ApiError | None) -> int:
+    def _answered(self, error: ApiError | None) -> ApiError | None:
         """What is answered without an append may be out of date where another broker coordinates the id by now."""
-        if error is None:
-            return NONE
-        if not error.retriable and not self._is_certain():
-            return NotCoordinator.code
-        return error.code
+        if error is not None and not error.retriable and not self._is_certain():
+            return NotCoordinator(str(error))
+        return error
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,8 @@ _MAX_TOMBSTONE_BYTES = 256 << 10
 
 
 def _error_for_producers(error: ApiError) -> ApiError:
-    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+    meaning = _APPEND_ERRORS.get(type(error))
+    return error if meaning is None else meaning(f"{type(error).__name__}: {error}")
 
 
 class TransactionEntry:
@@ -126,6 +127,11 @@ class TransactionStateManager:
     @property
     def is_loading(self) -> bool:
         return bool(self.partitions.loading)
+
+    @property
+    def load_times_ms(self) -> list[float]:
+        """Of the last partitions that were loaded."""
+        return list(self.partitions.load_times_ms)
 
     def entries(self) -> list[TransactionEntry]:
         return list(self._entries.values())

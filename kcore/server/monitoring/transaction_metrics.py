@@ -30,7 +30,7 @@ def transaction_metrics(
         yield MetricName(group, type_name, name), float(value)
     yield MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs"), verifier.times
     yield MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationFailureRate"), verifier.failures
-    times_ms = list(coordinator.manager.partitions.load_times_ms)
+    times_ms = coordinator.manager.load_times_ms
     yield (
         MetricName("kafka.server", "transaction-coordinator-metrics", ""),
         {"partition-load-time-max": max(times_ms, default=0.0), "partition-load-time-avg": mean(times_ms or [0.0])},

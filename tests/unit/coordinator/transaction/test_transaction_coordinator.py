@@ -148,7 +148,8 @@ class Harness:
 
     def end_2(self, producer, is_commit=True):
         """(error code, producer id, epoch)"""
-        return tuple(self._ask(self.coordinator.end_transaction, "x", producer, is_commit, version=2))
+        result = self._ask(self.coordinator.end_transaction, "x", producer, is_commit, version=2)
+        return result.error_code, result.producer_id, result.producer_epoch
 
     def use_up_epochs(self):
         """The next producer gets the last epoch."""
@@ -189,7 +190,7 @@ def test_TXN_11_TXN_61_a_state_is_in_the_log_before_the_answer():
     answer = harness.init()
     assert answer.waits and harness.init().error_code == errors.ConcurrentTransactions.code
     harness.logs.release()
-    assert tuple(answer.result) == (0, 100, 0)
+    assert tuple(answer.result) == (None, 100, 0)
     producer = Producer(100, 0)
     harness.logs.held = []
     assert harness.add(producer, HERE, THERE) is None
@@ -350,12 +351,27 @@ def test_TXN_64_a_marker_is_sent_again_to_the_leader_of_the_moment(error):
     assert len(harness.logs.markers(HERE)) == 1, "what has the marker gets no other"
 
 
+def test_the_end_of_a_transaction_that_takes_long_says_where_its_marker_is_missing_and_why():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    assert harness.coordinator.completions.progress("x") is None
+    harness.end(producer)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet"
+    harness.answer(error=errors.NotEnoughReplicas("t-1"))
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet: NotEnoughReplicas: t-1"
+    assert harness.coordinator.completions.progress("y") is None
+    harness.advance(100)
+    harness.answer()
+    assert harness.coordinator.completions.progress("x") is None
+
+
 def test_TXN_64_a_partition_without_a_leader_gets_the_marker_when_it_has_one():
     harness = Harness()
     producer = harness.begin(HERE)
     harness.leaders[HERE] = -1
     harness.end(producer)
     harness.advance(100)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-0 yet: t-0 has no leader"
     assert harness.state is S.PREPARE_COMMIT
     harness.leaders[HERE] = ME
     harness.advance(100)
@@ -433,7 +449,7 @@ def test_TXN_18_a_fence_that_could_not_be_stored_fences_and_is_not_raised_again(
     harness.logs.errors.clear()
     assert harness.init().error_code == errors.ConcurrentTransactions.code
     assert harness.logs.markers(HERE)[0].type == 0
-    assert tuple(harness.init().result) == (0, 100, 2)
+    assert tuple(harness.init().result) == (None, 100, 2)
 
 
 def test_TXN_67_a_complete_state_that_could_not_be_stored_is_stored_later():
@@ -600,7 +616,7 @@ def test_TXN_69_a_time_out_raises_the_epoch_twice():
     assert harness.marker_epochs(HERE) == [2]
     for is_commit in (True, False):
         assert harness.end_2(producer, is_commit) == (errors.ProducerFenced.code, -1, -1)
-    assert tuple(harness.init().result) == (0, 100, 3)
+    assert tuple(harness.init().result) == (None, 100, 3)
 
 
 def test_TXN_69_a_time_out_in_the_last_epoch_ends_too():
@@ -611,7 +627,7 @@ def test_TXN_69_a_time_out_in_the_last_epoch_ends_too():
     harness.advance(70_000)
     assert harness.state is S.COMPLETE_ABORT and harness.marker_epochs(HERE) == [MAX_EPOCH]
     assert harness.end_2(producer, is_commit=False) == (errors.ProducerFenced.code, -1, -1)
-    assert tuple(harness.init().result) == (0, 101, 0)
+    assert tuple(harness.init().result) == (None, 101, 0)
 
 
 def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():
