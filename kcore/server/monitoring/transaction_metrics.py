@@ -9,6 +9,7 @@ from kcore.common.metrics import Measured, MetricName
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
 from kcore.replica.hosted_partitions import HostedPartitions
+from kcore.replica.partition_gauges import producer_gauges
 
 #: A transaction is late when its producer has been silent for this much more than any transaction may take.
 LATE_MS = 300_000
@@ -18,16 +19,12 @@ def transaction_metrics(
     coordinator: TransactionCoordinator, verifier: TransactionVerifier, hosted_partitions: HostedPartitions
 ) -> Iterator[tuple[MetricName, Measured]]:
     late_since_ms = coordinator.manager.now_ms() - coordinator.config.transaction_max_timeout_ms - LATE_MS
-    states = [partition.log.producer_state_manager for partition in hosted_partitions.online()]
-    completions = coordinator.completions
-    for type_name, name, value in (
-        ("ReplicaManager", "ProducerIdCount", sum(len(state.producers) for state in states)),
-        ("ReplicaManager", "PartitionsWithLateTransactionsCount", sum(s.has_silent_txn(late_since_ms) for s in states)),
-        ("TransactionMarkerChannelManager", "UnknownDestinationQueueSize", completions.num_without_leader),
-        ("TransactionMarkerChannelManager", "LogAppendRetryQueueSize", completions.num_unstored),
+    yield from producer_gauges(hosted_partitions, late_since_ms)
+    for name, value in (
+        ("UnknownDestinationQueueSize", coordinator.completions.num_without_leader),
+        ("LogAppendRetryQueueSize", coordinator.completions.num_unstored),
     ):
-        group = "kafka.server" if type_name == "ReplicaManager" else "kafka.coordinator.transaction"
-        yield MetricName(group, type_name, name), float(value)
+        yield MetricName("kafka.coordinator.transaction", "TransactionMarkerChannelManager", name), float(value)
     yield MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationTimeMs"), verifier.times
     yield MetricName("kafka.server", "AddPartitionsToTxnManager", "VerificationFailureRate"), verifier.failures
     times_ms = coordinator.manager.load_times_ms
