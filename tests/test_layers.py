@@ -50,7 +50,7 @@ MAY_IMPORT = {
     # A command may start what it is about: a broker, a mirror, a page.
     "tools": {"client", "record", "log", "inspect", "mirror", "server", "web"},
     "spark": {"record", "log", "bulk", "inspect"},
-    "testing": {"server", "coordinator", "metadata", "protocol"},
+    "testing": {"log", "server", "coordinator", "metadata", "protocol"},
 }
 #: Single files that may reach further.
 EXCEPTIONS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol, TypeVar
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 #: Between two looks whether what was read is committed by now: about the time that a follower needs to fetch it.
 COMMIT_CHECK_MS = 10
+#: Loads whose times are kept for the metrics.
+_LOAD_TIMES = 1000
 
 T = TypeVar("T")
 
@@ -73,6 +76,8 @@ class CoordinatorPartitions:
         #: Partition -> coordinator epoch (the leader epoch of the partition).  Read without the lock, too.
         self.loading: dict[int, int] = {}
         self.owned: dict[int, int] = {}
+        #: How long the last loads took.
+        self.load_times_ms: deque[float] = deque(maxlen=_LOAD_TIMES)
         #: Key -> the partition that has what is kept of it.
         self.partition_for = lru_cache(maxsize=10_000)(
             lambda key: java_abs(java_string_hash(key)) % num_partitions  # as Kafka: clients find it in one place
@@ -206,6 +211,7 @@ class CoordinatorPartitions:
             if self.loading.get(partition) == epoch:
                 self.owned[partition] = self.loading.pop(partition)
         took_ms = self._time.hi_res_clock_ms() - started_ms
+        self.load_times_ms.append(took_ms)
         logger.info("%s: loaded %s in %.0f ms", topic_partition, load, took_ms)
 
     def _read(self, topic_partition: TopicPartition, epoch: int, load: PartitionLoad) -> None:

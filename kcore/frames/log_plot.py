@@ -55,8 +55,12 @@ class LogCurves(NamedTuple):
 def plot_log(log: UnifiedLog) -> LogPlot:
     """Plot a log that open_log() has opened, or a broker's: only the headers of its batches are read.
 
-    Raises ImportError without matplotlib, OSError.
+    Raises TypeError for anything else, ImportError without matplotlib, OSError.
     """
+    if not isinstance(log, UnifiedLog):
+        is_name = isinstance(log, str | os.PathLike)
+        instead = ": with kcore.open_log(PATH) as log: kcore.plot_log(log)" if is_name else ""
+        raise TypeError(f"log must be an opened log, not {log!r}{instead}")
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

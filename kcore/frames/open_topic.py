@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from kcore.log.open_log import open_log
 
 if TYPE_CHECKING:
     from kcore.frames.topic import Topic
+
+_PARTITION_HINT = ": it is the directory of a partition; name the data directory around it"
 
 Path = str | os.PathLike[str]
 
@@ -40,15 +42,17 @@ def open_topic(
 
     columns: the table's columns, as in UnifiedLog.to_arrow().  isolation: "read_committed" leaves out aborted
     transactions, and ends each partition at its last stable offset.
-    Raises FileNotFoundError for a topic that is not there, NotADirectoryError, ImportError without pyarrow, ValueError
-    for an unknown column, CorruptFile for a partition that is in two directories or a load that was interrupted, and
-    what open_log() raises.
+    Raises FileNotFoundError for a topic that is not there, NotADirectoryError, ImportError without pyarrow, TypeError,
+    ValueError for an unknown column, CorruptFile for a partition that is in two directories or a load that was
+    interrupted, and what open_log() raises.
     """
     try:
         from kcore.frames.topic import Topic
     except ImportError as error:
         raise missing_package("open_topic()", "arrow", error) from None
-    paths = [directories] if isinstance(directories, str | os.PathLike) else list(directories)
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be a str, not {topic!r}")
+    paths = _paths(directories)
     with ExitStack() as opened:
         logs = {
             number: opened.enter_context(open_log(directory))
@@ -57,6 +61,16 @@ def open_topic(
         result = Topic(topic, logs, columns, isolation)
         opened.pop_all()
         return result
+
+
+def _paths(directories: Path | Sequence[Path]) -> list[Path]:
+    """Raises TypeError."""
+    if isinstance(directories, str | os.PathLike):
+        return [directories]
+    paths = list(directories) if isinstance(directories, Iterable) else None
+    if paths is None or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise TypeError(f"directories must be a path, or a list of them, not {directories!r}")
+    return paths
 
 
 def _directories_of(topic: str, paths: Sequence[str]) -> dict[int, str]:
@@ -82,5 +96,7 @@ def _directories_of(topic: str, paths: Sequence[str]) -> dict[int, str]:
                 raise CorruptFile(f"{parsed.topic_partition} is both in {other} and in {directory}")
     if not found:
         places = ", ".join(paths)
-        raise FileNotFoundError(errno.ENOENT, f"no partition of topic {topic!r}{nearest(topic, others)}", places)
+        is_partition = any(parse_partition_directory(os.path.basename(path)) is not None for path in paths)
+        hint = _PARTITION_HINT if is_partition and not others else nearest(topic, others)
+        raise FileNotFoundError(errno.ENOENT, f"no partition of topic {topic!r}{hint}", places)
     return found

@@ -458,6 +458,13 @@ class ProducerStateManager(ProducerStates):
         txns = [*self._ongoing.values(), *self._unreplicated.values()]
         return sorted(txns, key=lambda txn: txn.first_offset.message_offset)
 
+    def has_silent_txn(self, since_ms: int) -> bool:
+        """Whether the producer of the oldest open transaction has written nothing since then, by its timestamps."""
+        for txn in tuple(self._ongoing.values())[:1]:
+            entry = self.producers.get(txn.producer_id)
+            return entry is not None and 0 < entry.last_timestamp < since_ms
+        return False
+
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def remove_expired_producers(self, now_ms: int) -> None:

@@ -62,3 +62,14 @@ def partition_gauges(hosted_partitions: HostedPartitions) -> Iterator[tuple[Metr
         ("AtMinIsrPartitionCount", at_min_isr),
     ):
         yield MetricName("kafka.server", "ReplicaManager", name), float(value)
+
+
+def producer_gauges(hosted_partitions: HostedPartitions, late_since_ms: int) -> Iterator[tuple[MetricName, Measured]]:
+    """Producers, and partitions whose oldest open transaction has had no batch since then (TXN-77)."""
+    num_producers = num_late = 0
+    for partition in hosted_partitions.online():
+        state = partition.log.producer_state_manager
+        num_producers += len(state.producers)
+        num_late += state.has_silent_txn(late_since_ms)
+    yield MetricName("kafka.server", "ReplicaManager", "ProducerIdCount"), float(num_producers)
+    yield MetricName("kafka.server", "ReplicaManager", "PartitionsWithLateTransactionsCount"), float(num_late)

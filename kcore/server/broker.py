@@ -434,8 +434,9 @@ class Broker:
         The end of the block commits, and consumers with read_committed can read the records; an exception in the block
         aborts, as t.abort() does.  Without a block it stays open until t.commit() or t.abort().  What the last producer
         of the id has left open is aborted first.  timeout_ms: after which the coordinator aborts it.
-        Raises InvalidRequest, InvalidTransactionTimeout, RequestTimedOut without a coordinator, NotLeaderOrFollower
-        where another broker of a cluster is it, TypeError; RuntimeError unless the broker runs.
+        Raises InvalidRequest for an id that is empty or has more than 32767 bytes, InvalidTransactionTimeout,
+        RequestTimedOut without a coordinator, NotLeaderOrFollower where another broker of a cluster is it, TypeError;
+        RuntimeError unless the broker runs.
         """
         from kcore.server.in_process_transaction import BrokerHost, Transaction
 

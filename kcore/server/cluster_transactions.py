@@ -15,6 +15,7 @@ class ClusterHost:
     """A TransactionHost of a cluster.  leading_broker: the running broker that leads a partition, None for none."""
 
     passing_errors: tuple[type[ApiError], ...] = (NotLeaderOrFollower, UnknownTopicOrPartition)
+    creates_topics = False
 
     def __init__(self, any_broker: Callable[[], Broker], leading_broker: Callable[[str, int], Broker | None]) -> None:
         self._any_broker = any_broker

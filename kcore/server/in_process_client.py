@@ -127,9 +127,11 @@ class InProcessClient:
             raise ValueError(f"timestamp {timestamp}, expected ms since the epoch, 0 to 2**63 - 1")
         return OutgoingRecord(value_bytes, key_bytes, header_list, timestamp)
 
-    def partition_to_write(self, topic: str, key: bytes | None, partition: int | None) -> TopicPartition:
-        """Where produce() writes a record; a missing topic is created.  Raises as produce()."""
-        info = self._topic_to_write(topic)
+    def partition_to_write(
+        self, topic: str, key: bytes | None, partition: int | None, *, creates_topic: bool = True
+    ) -> TopicPartition:
+        """Where produce() writes a record; creates_topic: a missing topic is created.  Raises as produce()."""
+        info = self._topic_to_write(topic, creates_topic)
         if partition is None:
             partition = self._choose_partition(info, key)
         elif partition not in info.partitions:
@@ -183,12 +185,14 @@ class InProcessClient:
             except queue.Empty:
                 self._check_serving()
 
-    def _topic_to_write(self, topic: str) -> TopicInfo:
+    def _topic_to_write(self, topic: str, creates_topic: bool) -> TopicInfo:
         info = self._cache.topic(topic)
         if topic_names.is_internal(topic):
             raise InvalidTopicException(f"Cannot append to internal topic {topic}")
         if info is None:
             topic_names.validate(topic)
+            if not creates_topic:
+                raise UnknownTopicOrPartition(f"{topic}: no such topic")
             if not self._config["auto.create.topics.enable"]:
                 raise UnknownTopicOrPartition(f"{topic}: no such topic, and auto.create.topics.enable is false")
             if self._admin_manager.auto_create_topic(topic):

@@ -20,6 +20,9 @@ from kcore.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidRequest,
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailable,
@@ -27,6 +30,7 @@ from kcore.errors import (
     NotCoordinator,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    ProducerFenced,
     RequestTimedOut,
     for_code,
 )
@@ -40,9 +44,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: Strings of requests, and of the records of __transaction_state.
+MAX_ID_BYTES = 32_767
 #: How long a step waits for the coordinator, or for the markers of a transaction.
 WAIT_MS = 30_000
-_POLL_MS = 3
+#: Between two attempts: the first pause, which doubles up to the longest.
+_POLL_MS, _LONGEST_POLL_MS = 3, 100
 _WAITED_FOR = (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -51,6 +58,8 @@ _WAITED_FOR = (
     NetworkException,
     NotCoordinator,
 )
+#: Of a producer that the coordinator or a log knows no more.
+_FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerFenced)
 #: Of an append that is in the leader's log all the same.
 _APPENDED = (NotEnoughReplicasAfterAppend, RequestTimedOut)
 
@@ -60,6 +69,8 @@ class TransactionHost(Protocol):
 
     #: Errors of a broker that leads no more or not yet: the step is repeated.
     passing_errors: tuple[type[ApiError], ...]
+    #: Whether a record for a missing topic creates it.
+    creates_topics: bool
 
     def any_broker(self) -> AbstractContextManager[RunningBroker]: ...
 
@@ -71,6 +82,7 @@ class BrokerHost:
     """A TransactionHost of one broker.  serving: raises RuntimeError unless it runs."""
 
     passing_errors: tuple[type[ApiError], ...] = ()
+    creates_topics = True
 
     def __init__(self, serving: Callable[[], AbstractContextManager[RunningBroker]]) -> None:
         self.any_broker = serving
@@ -98,11 +110,13 @@ class Transaction:
 
     def __init__(self, host: TransactionHost, transactional_id: str, timeout_ms: int) -> None:
         self._host = host
-        self._transactional_id = string("transactional_id", transactional_id)
+        self._transactional_id = _checked_id(transactional_id)
         self._timeout_ms = integer("timeout_ms", timeout_ms)
         #: Partition -> the sequence of its next record.
         self._sequences: dict[TopicPartition, int] = {}
         self._is_ended = False
+        #: Of an end that was decided and did not get all its markers in time: whether it commits.
+        self._unfinished_end: bool | None = None
         #: Of the cluster, 0 to 2.
         self._transaction_version = 0
         self._producer = self._repeated(self._init)
@@ -116,7 +130,8 @@ class Transaction:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> RecordMetadata:
-        """Write one record in the transaction.  The arguments and errors are those of Broker.produce().
+        """Write one record in the transaction.  The arguments and errors are those of Broker.produce(); in a
+        cluster the topic has to exist, as for Cluster.produce().
 
         Raises InvalidTxnState after the end; ProducerFenced or InvalidProducerEpoch once another producer has begun
         to use the id, or the timeout has passed; RequestTimedOut without a coordinator or, in a cluster, a leader.
@@ -126,7 +141,9 @@ class Transaction:
             client = running.client
             record = client.record(value, key, headers, None if timestamp is None else integer("timestamp", timestamp))
             number = None if partition is None else integer("partition", partition)
-            tp = client.partition_to_write(string("topic", topic), record.key, number)
+            tp = client.partition_to_write(
+                string("topic", topic), record.key, number, creates_topic=self._host.creates_topics
+            )
         adds = self._transaction_version >= TRANSACTION_VERSION
         if tp not in self._sequences:
             if not adds:
@@ -151,7 +168,8 @@ class Transaction:
         """Returns once consumers with read_committed can read the records.
 
         Raises InvalidTxnState after the end, ProducerFenced once another producer has begun to use the id or the
-        timeout has passed; RequestTimedOut, or RuntimeError where no broker runs: then it may be called again.
+        timeout has passed; RequestTimedOut with the reason, for instance the partition that has too few in-sync
+        replicas, or RuntimeError where no broker runs: then it may be called again.
         """
         self._end(is_commit=True)
 
@@ -189,40 +207,41 @@ class Transaction:
         with self._coordinating() as coordinator:
             coordinator.init_producer_id(self._transactional_id, self._timeout_ms, None, results.put)
             result = _answer(results)
-        _check(result.error_code, self._transactional_id)
+        _raise(result.error)
         return Producer(result.producer_id, result.producer_epoch)
 
     def _add(self, tp: TopicPartition) -> None:
         codes: queue.SimpleQueue[int] = queue.SimpleQueue()
         with self._coordinating() as coordinator:
             coordinator.add_partitions(self._transactional_id, self._producer, {tp}, codes.put)
-            _check(_answer(codes), self._transactional_id)
+            code = _answer(codes)
+        if code != NONE:
+            raise for_code(code)(f"{self._transactional_id}: the coordinator does not add {tp} to the transaction")
 
     def _end(self, *, is_commit: bool) -> None:
-        self._check_open()
-        if not self._sequences:
-            self._is_ended = True
-            return  # the coordinator has no transaction
+        if self._unfinished_end is not is_commit:
+            self._check_open()
+            if not self._sequences:
+                self._is_ended = True
+                return  # the coordinator has no transaction
+            # Where no record was written, there may be no transaction to commit; an abort is always in order.
+            self._repeated(lambda: self._decide(is_commit=is_commit and any(self._sequences.values())))
+            self._is_ended, self._unfinished_end = True, is_commit
+        self._repeated(self._check_markers)
+        self._unfinished_end = None
 
-        # Where no record was written, there may be no transaction to commit; an abort is always in order.
-        is_commit = is_commit and any(self._sequences.values())
+    def _decide(self, *, is_commit: bool) -> None:
+        results = queue.SimpleQueue()  # type: ignore[var-annotated]
+        with self._coordinating() as coordinator:
+            coordinator.end_transaction(
+                self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
+            )
+            _raise(_answer(results).error)
 
-        def decide() -> None:
-            results = queue.SimpleQueue()  # type: ignore[var-annotated]
-            with self._coordinating() as coordinator:
-                coordinator.end_transaction(
-                    self._transactional_id, self._producer, is_commit, results.put, self._transaction_version
-                )
-                _check(_answer(results).error_code, self._transactional_id)
-
-        def check_markers() -> None:
-            with self._coordinating() as coordinator:
-                if coordinator.describe(self._transactional_id).is_prepared:
-                    raise ConcurrentTransactions("its markers are being written")
-
-        self._repeated(decide)
-        self._is_ended = True
-        self._repeated(check_markers)
+    def _check_markers(self) -> None:
+        with self._coordinating() as coordinator:
+            if coordinator.describe(self._transactional_id).is_prepared:
+                raise ConcurrentTransactions("its markers are being written")
 
     @contextmanager
     def _coordinating(self) -> Iterator[TransactionCoordinator]:
@@ -236,15 +255,30 @@ class Transaction:
     def _repeated(self, step: Callable[[], T]) -> T:
         """What the step returns, once it meets no error that passes.  Raises RequestTimedOut, and its other errors."""
         passing: Collection[type[ApiError]] = (*_WAITED_FOR, *self._host.passing_errors)
-        deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + WAIT_MS
+        deadline_ms, pause_ms = SYSTEM_TIME.hi_res_clock_ms() + WAIT_MS, _POLL_MS
         while True:
             try:
                 return step()
             except tuple(passing) as error:
                 if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
-                    reason = plain_error(error)
+                    reason = self._reason(error)
                     raise RequestTimedOut(f"{self._transactional_id}: waited {WAIT_MS} ms: {reason}") from error
-            SYSTEM_TIME.sleep(_POLL_MS)
+            except _FENCED as error:
+                raise type(error)(
+                    f"{self._transactional_id}: another producer has begun to use this transactional id, or the "
+                    f"transaction took longer than its timeout_ms={self._timeout_ms}: it was aborted; begin another one"
+                ) from error
+            SYSTEM_TIME.sleep(pause_ms)
+            pause_ms = min(2 * pause_ms, _LONGEST_POLL_MS)
+
+    def _reason(self, error: ApiError) -> str:
+        """Why a step has not come to its end, for people."""
+        if isinstance(error, ConcurrentTransactions):
+            with suppress(KafkaError, RuntimeError), self._coordinating() as coordinator:
+                progress = coordinator.completions.progress(self._transactional_id)
+                if progress is not None:
+                    return f"a transaction is ending: {progress}"
+        return plain_error(error)
 
 
 def _answer(answers: queue.SimpleQueue[T]) -> T:
@@ -254,6 +288,14 @@ def _answer(answers: queue.SimpleQueue[T]) -> T:
         raise CoordinatorNotAvailable("the coordinator does not answer") from None
 
 
-def _check(error_code: int, transactional_id: str) -> None:
-    if error_code != NONE:
-        raise for_code(error_code)(transactional_id)
+def _checked_id(transactional_id: str) -> str:
+    """The coordinator refuses an empty one.  Raises TypeError, and InvalidRequest for an id that fits no request."""
+    size = len(string("transactional_id", transactional_id).encode())
+    if size > MAX_ID_BYTES:
+        raise InvalidRequest(f"the transactional id has {size} bytes, a request has room for at most {MAX_ID_BYTES}")
+    return transactional_id
+
+
+def _raise(error: ApiError | None) -> None:
+    if error is not None:
+        raise error

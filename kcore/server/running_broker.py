@@ -53,6 +53,7 @@ from kcore.server.in_process_client import InProcessClient
 from kcore.server.membership import BrokerBase, Membership
 from kcore.server.monitoring.broker_metrics import broker_metrics
 from kcore.server.monitoring.monitor_socket import Monitored, start_monitor
+from kcore.server.monitoring.transaction_metrics import transaction_metrics
 from kcore.server.quotas.client_quotas import ClientQuotas
 from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
 from kcore.server.requests.fetch_session import VIEW_CHECK_MS, FetchSessionCache
@@ -384,6 +385,14 @@ def _serve(
             services.transaction_verifier,
             calls.check_serving,
         ),
+    )
+    running.metrics.add_source(
+        partial(
+            transaction_metrics,
+            services.transaction_coordinator,
+            services.transaction_verifier,
+            base.replica_manager.hosted_partitions,
+        )
     )
     ports = [listener.port for listener in server.listeners]
     start_monitor(calls.monitored, base.broker_id, base.working_dirs[0], ports, base.parts)

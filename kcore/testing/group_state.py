@@ -6,29 +6,29 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from kcore.common.text import counted
+from kcore.common.text import counted, nearest
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_group import CONSUMER_GROUP_STATES
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import KafkaError
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
+from kcore.server.call_arguments import string
 
 
 class PartitionLag(NamedTuple):
-    """Of a group in one partition.  committed_offset: None if it has committed none.  The others are those between
-    which a consumer can read, None for a partition without a leader."""
+    """Of a group in one partition.  committed_offset: None if it has committed none.  start_offset and end_offset are
+    those between which a consumer can read, None for a partition without a leader.
+
+    lag: how many records a consumer with read_committed has left to read, counted from start_offset where none is
+    committed.  Markers of transactions do not count, nor does what comes after the last stable offset, nor records of
+    aborted transactions: so it may be less than end_offset - committed_offset.
+    """
 
     committed_offset: int | None
     start_offset: int | None
     end_offset: int | None
-
-    @property
-    def lag(self) -> int | None:
-        """How many offsets are left; of a partition without a committed offset all."""
-        if self.start_offset is None or self.end_offset is None:
-            return None
-        first = self.start_offset if self.committed_offset is None else self.committed_offset
-        return max(self.end_offset - first, 0)
+    lag: int | None
 
     def __str__(self) -> str:
         committed = "nothing committed" if self.committed_offset is None else f"committed {self.committed_offset}"
@@ -49,6 +49,13 @@ class _Member(NamedTuple):
     def __str__(self) -> str:
         partitions = ", ".join(map(str, self.partitions))
         return f"{self.member_id} at {self.client_host.lstrip('/')} ({partitions or 'no partition'})"
+
+
+def check_state(state: str) -> None:
+    """Raises TypeError, and ValueError unless it is a group's state by Kafka's name, of either protocol."""
+    names = sorted({state.value for state in GroupState} | set(CONSUMER_GROUP_STATES))
+    if string("state", state) not in names:
+        raise ValueError(f"state {state!r}: expected one of {', '.join(names)}{nearest(state, names)}")
 
 
 def has_settled(group: GroupMetadata, state: str, partitions: int | None, members: int | None) -> bool:

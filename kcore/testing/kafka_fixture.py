@@ -9,6 +9,7 @@ from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.server.broker import Broker
+from kcore.server.call_arguments import integer
 from kcore.server.cluster import Cluster
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.in_process_client import ConsumerRecord
@@ -153,13 +154,13 @@ class KafkaTestSupport(ClientSettings):
         partitions.
 
         Raises WaitTimedOut with the group's state, generation and members, and what its rebalance waits for, after
-        `timeout` seconds.
+        `timeout` seconds; ValueError for a state that no group can have, TypeError.
         """
         self._group_wait(group_id, state, partitions, members).run(timeout)
 
     def wait_for_lag(self, group_id: str, at_most: int = 0, timeout: float = 30) -> None:
-        """Wait until the group has committed so far that `at_most` offsets are left, of all partitions that it has
-        committed or its members are assigned.
+        """Wait until the group has committed so far that `at_most` records are left, of all partitions that it has
+        committed or its members are assigned.  What read_committed cannot read is no lag (PartitionLag).
 
         Raises WaitTimedOut with each partition's end and committed offset, and the group's members, after `timeout`
         seconds.
@@ -190,32 +191,46 @@ class KafkaTestSupport(ClientSettings):
 
     def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
         """Of each partition that the group has committed or its members are assigned; empty for an unknown group."""
-        group = self._brokers.group(group_id)
+        return self._lag(group_id, None)
+
+    def _lag(self, group_id: str, enough: int | None) -> dict[TopicPartition, PartitionLag]:
+        """enough: a partition's records need not be counted further once there are more than this."""
+        brokers, group = self._brokers, self._brokers.group(group_id)
         if group is None:
             return {}
         committed = group_state.committed_offsets(group)
-        return {
-            tp: PartitionLag(committed.get(tp), *self._brokers.readable_offsets(tp))
-            for tp in group_state.partitions_in_use(group, self._brokers.topic_name)
-        }
+
+        def partition_lag(tp: TopicPartition) -> PartitionLag:
+            start_offset, end_offset = brokers.readable_offsets(tp)
+            left = brokers.records_left(tp, committed.get(tp), enough)
+            return PartitionLag(committed.get(tp), start_offset, end_offset, left)
+
+        return {tp: partition_lag(tp) for tp in group_state.partitions_in_use(group, brokers.topic_name)}
 
     def _records_wait(self, topic: str, count: int) -> tuple[TopicReader, Wait]:
+        if integer("count", count) < 0:
+            raise ValueError(f"count={count}: expected 0 or more")
         reader = TopicReader(self._brokers, topic, count)
         return reader, Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}")
 
     def _group_wait(self, group_id: str, state: str, partitions: int | None, members: int | None) -> Wait:
+        group_state.check_state(state)
+        counts = {"members": members, "partitions": partitions}
+        counts = {argument: integer(argument, count) for argument, count in counts.items() if count is not None}
+
         def reached() -> bool:
             group = self._brokers.group(group_id)
             return group is not None and group_state.has_settled(group, state, partitions, members)
 
-        counts = {"members": members, "partitions": partitions}
-        wanted = " and ".join(f"{count} {noun}" for noun, count in counts.items() if count is not None)
+        wanted = " and ".join(f"{count} {noun}" for noun, count in counts.items())
         wanted = f"group {group_id} to be {state}" + (wanted and f" with {wanted}")
         return Wait(reached, wanted, lambda: self._describe_group(group_id))
 
     def _lag_wait(self, group_id: str, at_most: int) -> Wait:
+        integer("at_most", at_most)
+
         def reached() -> bool:
-            lags = [lag.lag for lag in self.lag(group_id).values()]
+            lags = [lag.lag for lag in self._lag(group_id, at_most).values()]
             known = [lag for lag in lags if lag is not None]
             return bool(lags) and len(known) == len(lags) and sum(known) <= at_most
 

@@ -23,10 +23,16 @@ def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
 
     Arguments that it does not take, or not with this fixture, fail the test, with a message that names it.
     """
-    marker = node.get_closest_marker("kafka")
-    if marker is None:
+    markers = list(node.iter_markers_with_node("kafka"))
+    if not markers:
         return _arguments()
+    nearest, marker = markers[0]
+    in_one_place = sum(place is nearest for place, _ in markers)
     try:
+        if in_one_place > 1:
+            raise ValueError(
+                f"there are {in_one_place} of it on {nearest.name}, of which one would count: give all arguments to one"
+            )
         arguments = _arguments(*marker.args, **marker.kwargs)
         _check_fixture(arguments, fixture)
         return arguments

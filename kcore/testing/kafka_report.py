@@ -1,12 +1,14 @@
-"""What the brokers of a test hold, for people: topics, offsets, groups, what `explain` says."""
+"""What the brokers of a test hold, for people: topics, offsets, groups, open transactions, what `explain`
+says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
 from kcore.common import topic_names
-from kcore.common.text import counted
+from kcore.common.text import counted, date_of
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.transaction.transaction_state import TransactionMetadata
 from kcore.errors import KafkaError
 from kcore.metadata.metadata_cache import PartitionInfo
 from kcore.testing import group_state
@@ -29,6 +31,7 @@ def kafka_report(brokers: RunningBrokers, lags: Callable[[str], Mapping[TopicPar
     lines = [f"broker {number} on {broker.bootstrap_servers}" for number, broker in sorted(running.items())]
     lines += _limited("partition", (_partition_line(tp, partitions[tp], *ends[tp]) for tp in partitions))
     lines += _limited("line of a group", _group_lines(brokers, lags))
+    lines += _limited("open transaction", map(_transaction_line, brokers.open_transactions()))
     with_records_first = sorted(partitions, key=lambda tp: ends[tp][0] == ends[tp][1])
     for tp in with_records_first[:MAX_EXPLAINED]:
         lines += _explanation(brokers, tp)
@@ -59,6 +62,15 @@ def _group_lines(
         yield f"group {group.group_id}: {group_state.describe(group, brokers.topic_name)}"
         for tp, lag in lags(group.group_id).items():
             yield f"  {tp}: {lag}"
+
+
+def _transaction_line(transaction: TransactionMetadata) -> str:
+    since = date_of(transaction.start_timestamp) if transaction.start_timestamp >= 0 else "an unknown time"
+    partitions = ", ".join(map(str, sorted(transaction.partitions)))
+    return (
+        f"transaction {transaction.transactional_id}: {transaction.state.shown} since {since}, "
+        f"in {partitions or 'no partition'}; consumers with read_committed wait for its end"
+    )
 
 
 def _limited(noun: str, lines: Iterable[str]) -> list[str]:

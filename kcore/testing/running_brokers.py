@@ -9,14 +9,26 @@ from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.errors import KafkaStorageError, LeaderNotAvailable, UnknownTopicOrPartition
+from kcore.coordinator.transaction.transaction_state import TransactionMetadata, TransactionState
+from kcore.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.metadata_cache import MetadataCache, PartitionInfo
 from kcore.server.broker import Broker
+from kcore.server.call_arguments import string
 
 #: In DeleteRecords the offset that stands for it.
 _HIGH_WATERMARK = -1
 #: How long a clear() waits for the followers' logs to start there too.
 _CLEAR_MS = 30_000
+_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 class RunningBrokers:
@@ -36,8 +48,8 @@ class RunningBrokers:
         return self.metadata.snapshot.topic_name(topic_id)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
-        """Raises UnknownTopicOrPartition."""
-        info = self.metadata.topic(topic)
+        """Raises UnknownTopicOrPartition, and TypeError for a name that is no str."""
+        info = self.metadata.topic(string("topic", topic))
         if info is None:
             raise UnknownTopicOrPartition(f"{topic}: no such topic")
         return info.partitions
@@ -50,12 +62,31 @@ class RunningBrokers:
 
     def readable_offsets(self, tp: TopicPartition) -> tuple[int, int] | tuple[None, None]:
         """The first offset that a consumer can read and the one after the last; None while no running broker leads."""
+        log = self._led_log(tp)
+        return (None, None) if log is None else (log.log_start_offset, log.high_watermark)
+
+    def records_left(self, tp: TopicPartition, offset: int | None, enough: int | None) -> int | None:
+        """How many records read_committed has from this offset on (None: all); None while that cannot be said.
+
+        enough: the count may end once it is greater than this.  Where a batch is damaged, offsets are counted.
+        """
+        log = self._led_log(tp)
+        if log is None:
+            return None
+        first, end = max(offset or 0, log.log_start_offset), log.last_stable_offset
+        try:
+            return _count_records(log, first, end, enough) if first < end else 0
+        except CorruptMessage:
+            return end - first
+        except (OffsetOutOfRange, KafkaStorageError):  # records were deleted meanwhile, or the disk fails
+            return None
+
+    def _led_log(self, tp: TopicPartition) -> UnifiedLog | None:
         leader = self.leader(*tp)
         try:
-            log = leader.log(*tp) if leader is not None else None
+            return leader.log(*tp) if leader is not None else None
         except (UnknownTopicOrPartition, KafkaStorageError):
-            return None, None
-        return (None, None) if log is None else (log.log_start_offset, log.high_watermark)
+            return None
 
     def groups(self) -> list[GroupMetadata]:
         """By id, each as its coordinator has it."""
@@ -67,8 +98,19 @@ class RunningBrokers:
         return [by_id[group_id] for group_id in sorted(by_id)]
 
     def group(self, group_id: str) -> GroupMetadata | None:
+        """None where no running broker coordinates one of this id.  Raises TypeError for an id that is no str."""
+        string("group_id", group_id)
         groups = (broker.group_coordinator.manager.get_group(group_id) for broker in self.running().values())
         return next((group for group in groups if group is not None), None)
+
+    def open_transactions(self) -> list[TransactionMetadata]:
+        """Those that have begun and not ended, by transactional id."""
+        by_id = {
+            transaction.transactional_id: transaction
+            for broker in self.running().values()
+            for transaction in open_transactions(broker)
+        }
+        return [by_id[transactional_id] for transactional_id in sorted(by_id)]
 
     def clear(self, topic: str) -> None:
         """Delete the records of a topic that consumers can read: its partitions start at their high watermarks.
@@ -88,3 +130,25 @@ class RunningBrokers:
             for result in answers.get().values():
                 if result.error is not None:
                     raise result.error
+
+
+def open_transactions(broker: Broker) -> list[TransactionMetadata]:
+    """Those that this broker coordinates and that have begun and not ended."""
+    try:
+        return broker.running.services.transaction_coordinator.list_transactions(_OPEN, (), -1)
+    except (CoordinatorNotAvailable, CoordinatorLoadInProgress):
+        return []
+
+
+def _count_records(log: UnifiedLog, first: int, end: int, enough: int | None) -> int:
+    count = 0
+    for batch in log.batches(first, end, "read_committed"):
+        if batch.is_control:
+            continue
+        if batch.base_offset < first or batch.count < 0:
+            count += sum(record.offset >= first for record in batch.records())
+        else:
+            count += batch.count
+        if enough is not None and count > enough:
+            break
+    return count

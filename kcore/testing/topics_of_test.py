@@ -10,23 +10,30 @@ from kcore.common import topic_names
 from kcore.errors import PolicyViolation, TopicAlreadyExists
 from kcore.server.broker import Broker
 from kcore.testing.kafka_fixture import KafkaFixture
+from kcore.testing.running_brokers import open_transactions
 
 
 @contextmanager
 def topics_of_test(kafka: KafkaFixture, topics: Mapping[str, int]) -> Iterator[None]:
     """Within it the broker has these topics (name -> number of partitions).
 
-    At the end topics and groups without members that were not there before are deleted, and the others have no records
-    of the test.  Raises TopicAlreadyExists for a topic that is there with another number of partitions.
+    At the end transactions that were begun and not ended in it are aborted, topics and groups without members that
+    were not there before are deleted, and the others have no records of the test.
+    Raises TopicAlreadyExists for a topic that is there with another number of partitions.
     """
     broker = kafka.broker
     topics_before, groups_before = _topic_names(broker), _empty_groups(broker)
+    transactions_before = {(txn.transactional_id, txn.start_timestamp) for txn in open_transactions(broker)}
     try:
         for name, partitions in topics.items():
             _make_topic(broker, name, partitions)
         yield
     finally:
         kafka.end_faults()
+        for txn in open_transactions(broker):
+            if (txn.transactional_id, txn.start_timestamp) not in transactions_before:
+                # A new producer of the id: what the last one has left open is aborted.
+                broker.transaction(txn.transactional_id, timeout_ms=txn.timeout_ms)
         broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)
         for name in sorted(_topic_names(broker)):
             if name in topics_before:

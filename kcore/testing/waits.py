@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kcore.server.call_arguments import number
+
 #: Between two looks at what a test waits for.
 PAUSE_S = 0.003
 
@@ -22,8 +24,8 @@ class Wait(NamedTuple):
     now: Callable[[], str]
 
     def run(self, timeout: float) -> None:
-        """Raises WaitTimedOut after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
+        """Raises WaitTimedOut after `timeout` seconds, TypeError for one that is no number."""
+        deadline = time.monotonic() + number("timeout", timeout)
         while not self.reached():
             if time.monotonic() >= deadline:
                 raise self._timed_out(timeout)
@@ -33,7 +35,7 @@ class Wait(NamedTuple):
         """The same in an event loop of asyncio, which goes on meanwhile."""
         import asyncio  # here, because the plugin of pytest loads this module, and most runs need no event loop
 
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + number("timeout", timeout)
         while not self.reached():
             if time.monotonic() >= deadline:
                 raise self._timed_out(timeout)

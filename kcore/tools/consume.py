@@ -123,8 +123,7 @@ def run(args: Arguments) -> int:
     if args.follow and args.until is not None and args.until.offset is None:
         raise UsageError("--follow goes on for ever: --until can only be an offset with it")
     args.topic = one_topic(args)
-    if (args.format == "parquet") != (args.output is not None):
-        raise UsageError("--format parquet and --output FILE go together")
+    _check_output(args)
     with closing(_Printer(args)) as printer, group_client(args) as (client, errors):
         leaders = TopicLeaders(
             client,
@@ -236,6 +235,15 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
         printer.finish()
         commits.commit()
     return OK
+
+
+def _check_output(args: Arguments) -> None:
+    if (args.format == "parquet") != (args.output is not None):
+        if args.format not in (None, *record_output.NAMED_FORMATS):
+            record_output.parsed_format(args.format)  # a name that is misspelt is no format
+        raise UsageError("--format parquet and --output FILE go together")
+    if args.output == "-":
+        raise UsageError("--output -: Parquet is written to a file, not to stdout; name one (./- for a file called -)")
 
 
 class _Printer:

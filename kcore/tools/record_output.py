@@ -7,6 +7,7 @@ import struct
 from itertools import pairwise
 from typing import Any
 
+from kcore.common.text import nearest
 from kcore.record.columns import BinaryColumn, RecordColumns
 from kcore.record.record_lines import Formatter, header_lists, numbers, strings
 from kcore.tools.command_line import UsageError
@@ -37,6 +38,8 @@ def value_lines(columns: RecordColumns, partition: int, rows: Any) -> bytes:
 
 # -- a format as kcat's -------------------------------------------------------------------------------------------
 
+#: What is no text with letters.
+NAMED_FORMATS = ("json", "parquet")
 #: For --help.
 FORMAT_HELP = (
     "%s value, %S its size, %k key, %K its size (-1: null), %R value size as 4 bytes, %T timestamp, %h headers, "
@@ -54,7 +57,7 @@ def parsed_format(text: str) -> list[bytes | str]:
     if text and not _TOKEN.search(text):
         raise UsageError(
             f"the format {text!r} has no %letter: each record would be this text; without a format each is the line of "
-            "its value, and --json makes it JSON"
+            f"its value, and --json makes it JSON{nearest(text.lower(), NAMED_FORMATS, 0.7)}"
         )
     return _parts(text)
 

@@ -69,6 +69,10 @@ class ResolvedRegex(NamedTuple):
     time_ms: int
 
 
+#: Kafka's names of the states.
+CONSUMER_GROUP_STATES = ("Empty", "Assigning", "Reconciling", "Stable")
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
     """members and targets by member id.  metadata_hash: of the subscribed topics when the epoch last rose for them.
@@ -85,7 +89,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> str:
-        """Kafka's name of it."""
+        """One of CONSUMER_GROUP_STATES."""
         if not self.members:
             return "Empty"
         if self.epoch > self.assignment_epoch:

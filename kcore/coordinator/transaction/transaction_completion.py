@@ -58,7 +58,10 @@ class MarkerRoutes:
 
 
 class _Completion:
-    """lock guards the other fields, and nothing is sent or written under it.  num_awaited: answers of this round."""
+    """lock guards the other fields, and nothing is sent or written under it.  num_awaited: answers of this round.
+
+    lacks_leader: a partition had none in this round.  is_unstored: all have the marker, and that could not be stored.
+    """
 
     def __init__(self, entry: TransactionEntry, prepared: TransactionMetadata) -> None:
         self.entry = entry
@@ -66,8 +69,16 @@ class _Completion:
         self.lock = threading.Lock()
         self.remaining = set(prepared.partitions)
         self.num_awaited = 0
-        self.is_fenced = False
+        self.is_fenced = self.lacks_leader = self.is_unstored = False
         self.last_error = self.logged_error = ""
+
+    @property
+    def missing(self) -> str:
+        """The partitions that do not have the marker, and the last error."""
+        if not self.remaining:
+            return "its markers are written, and its end is being stored"
+        reason = self.last_error and f": {self.last_error}"
+        return f"its marker is not in {some_of(sorted(self.remaining))} yet{reason}"
 
 
 class TransactionCompletions:
@@ -89,6 +100,28 @@ class TransactionCompletions:
         """Transactions that have not ended everywhere."""
         return len(self._completions)
 
+    @property
+    def num_without_leader(self) -> int:
+        """Transactions with a partition that has no leader, as far as this broker knows."""
+        return sum(completion.lacks_leader for completion in self._all())
+
+    @property
+    def num_unstored(self) -> int:
+        """Transactions whose markers are written, which could not be noted in __transaction_state so far."""
+        return sum(completion.is_unstored for completion in self._all())
+
+    def progress(self, transactional_id: str) -> str | None:
+        """Which partitions do not have the marker of its end yet, and why, for people; None where it is not ending."""
+        for completion in self._all():
+            if completion.entry.transactional_id == transactional_id:
+                with completion.lock:
+                    return completion.missing
+        return None
+
+    def _all(self) -> list[_Completion]:
+        with self._lock:
+            return list(self._completions.values())
+
     def begin(
         self, entry: TransactionEntry, prepared: TransactionMetadata, on_begun: Callable[[], None] = lambda: None
     ) -> None:
@@ -104,9 +137,7 @@ class TransactionCompletions:
     def partitions_deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """They are gone for good, and need no markers."""
         gone = frozenset(topic_partitions)
-        with self._lock:
-            completions = list(self._completions.values())
-        for completion in completions:
+        for completion in self._all():
             with completion.lock:
                 completion.remaining -= gone  # a round that waits ends by its answers, or by its retry
 
@@ -129,6 +160,9 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 elif leader is not None and leader >= 0:
                     by_leader.setdefault(leader, []).append(topic_partition)
+                else:
+                    completion.last_error = f"{topic_partition} has no leader"
+            completion.lacks_leader = sum(map(len, by_leader.values())) < len(completion.remaining)
             completion.num_awaited = len(by_leader)
         if not by_leader:
             self._end_round(completion)
@@ -162,7 +196,7 @@ class TransactionCompletions:
                     completion.remaining.discard(topic_partition)
                 else:
                     completion.is_fenced |= isinstance(error, _FENCED)
-                    completion.last_error = f"{topic_partition}: {error}"
+                    completion.last_error = f"{type(error).__name__}: {error}"
             completion.num_awaited -= 1
             if completion.num_awaited:
                 return
@@ -174,12 +208,7 @@ class TransactionCompletions:
         elif completion.remaining:
             if completion.last_error != completion.logged_error:
                 completion.logged_error = completion.last_error
-                logger.info(
-                    "%s: its end is sent again until it is in %s: %s",
-                    completion.entry.transactional_id,
-                    some_of(sorted(completion.remaining)),
-                    completion.last_error,
-                )
+                logger.info("%s: %s; it is sent again", completion.entry.transactional_id, completion.missing)
             self._timer.add(lambda: self._send_round(completion), RETRY_MS)
         else:
             self._store_end(completion)
@@ -211,4 +240,5 @@ class TransactionCompletions:
         elif isinstance(error, NotCoordinator):
             self._drop(completion, str(error))
         else:
+            completion.is_unstored = True
             self._timer.add(lambda: self._store_end(completion), RETRY_MS)

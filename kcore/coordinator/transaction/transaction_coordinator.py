@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Set
+from functools import partial
 from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction import transaction_state as rules
 from kcore.coordinator.transaction.transaction_completion import MarkerRoutes, TransactionCompletions
@@ -21,7 +23,6 @@ from kcore.coordinator.transaction.transaction_state import (
 )
 from kcore.coordinator.transaction.transaction_state_manager import TransactionEntry, TransactionStateManager
 from kcore.errors import (
-    NONE,
     ApiError,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -30,7 +31,9 @@ from kcore.errors import (
     NotCoordinator,
     TransactionAbortable,
     TransactionalIdNotFound,
+    code_of,
 )
+from kcore.purgatory.delayed_operation import DelayedOperation
 from kcore.purgatory.timer import Timer
 from kcore.replica.replica_manager import ReplicaManager
 
@@ -46,9 +49,30 @@ OnChanged = Callable[[ApiError | None, TransactionMetadata | None], None]
 class ProducerResult(NamedTuple):
     """What a producer is to go on with, or why it cannot."""
 
-    error_code: int
+    error: ApiError | None
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+    @property
+    def error_code(self) -> int:
+        return code_of(self.error)
+
+
+class _DelayedBegin(DelayedOperation):
+    """A producer's next transaction, which begins once the last one has ended everywhere."""
+
+    __slots__ = ("_begin", "_is_ending")
+
+    def __init__(self, is_ending: Callable[[], bool], begin: Callable[[], None], max_wait_ms: int) -> None:
+        super().__init__(max_wait_ms)
+        self._is_ending = is_ending
+        self._begin = begin
+
+    def try_complete(self) -> bool:
+        return not self._is_ending() and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._begin()
 
 
 class TransactionCoordinator:
@@ -79,9 +103,10 @@ class TransactionCoordinator:
     ) -> None:
         self.config = config
         self.manager = TransactionStateManager(
-            config, replica_manager, disk_scheduler or scheduler, time, transaction_version
+            config, replica_manager, disk_scheduler or scheduler, time, timer, transaction_version
         )
         self.completions = TransactionCompletions(self.manager, routes, timer)
+        self._leader_of = routes.leader_of
         self._new_producer_id = new_producer_id
         self._scheduler = scheduler
         self._is_certain = is_certain
@@ -106,7 +131,24 @@ class TransactionCoordinator:
 
     def on_election(self, partition: int, epoch: int) -> None:
         """This broker leads a partition of __transaction_state since epoch: load its ids, and go on with the ends of
-        transactions that were decided."""
+        transactions that were decided.
+
+        Not where the topic has got more partitions since this broker started: by their number each broker finds the
+        partition of an id (TXN-07).
+        """
+        num_partitions = self.config.num_partitions
+        if (
+            partition >= num_partitions
+            or self._leader_of(TopicPartition(TRANSACTION_STATE_TOPIC, num_partitions)) is not None
+        ):
+            logger.error(
+                "%s-%d is not coordinated here: the topic had %d partitions when this broker started, and has more now;"
+                " restart every broker",
+                TRANSACTION_STATE_TOPIC,
+                partition,
+                num_partitions,
+            )
+            return
         self.manager.load_partition(partition, epoch, self._on_loaded)
 
     def on_resignation(self, partition: int, epoch: int | None = None) -> None:
@@ -142,7 +184,7 @@ class TransactionCoordinator:
 
         try:
             self.manager.check_status(transactional_id)
-            rules.check_timeout(timeout_ms, self.config.transaction_max_timeout_ms)
+            rules.check_timeout(transactional_id, timeout_ms, self.config.transaction_max_timeout_ms)
             entry = self.manager.find(transactional_id)
             if entry is None:
                 new = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms=timeout_ms)
@@ -159,14 +201,38 @@ class TransactionCoordinator:
         partitions: Set[TopicPartition],
         callback: Callable[[int], None],
         client_transaction_version: int = 0,
+        *,
+        max_wait_ms: int = 0,
     ) -> None:
-        """Note that the producer is about to write to them; callback(error code)."""
+        """Note that the producer is about to write to them; callback(error code).
+
+        While its last transaction is ending this waits for so long, before it answers CONCURRENT_TRANSACTIONS: a
+        producer that is answered at once pauses for longer (20 ms) than most markers take.
+        """
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
             now_ms = self.manager.now_ms()
             return rules.add_partitions(current, is_pending, producer, partitions, now_ms, client_transaction_version)
 
-        self._change_known(transactional_id, rule, lambda error, metadata: callback(self._code(error)))
+        def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
+            callback(code_of(self._answered(error)))
+
+        def answer_or_wait(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
+            if max_wait_ms > 0 and isinstance(error, ConcurrentTransactions):
+                is_ending = partial(self._is_ending, transactional_id)
+                begin = partial(self._change_known, transactional_id, rule, answer)
+                self.manager.waiting.watch(_DelayedBegin(is_ending, begin, max_wait_ms), (transactional_id,))
+            else:
+                answer(error, metadata)
+
+        self._change_known(transactional_id, rule, answer_or_wait)
+
+    def _is_ending(self, transactional_id: str) -> bool:
+        try:
+            entry = self.manager.find(transactional_id)
+        except ApiError:
+            return False
+        return entry is not None and (entry.pending is not None or entry.metadata.is_prepared)
 
     def verify_partitions(
         self, transactional_id: str, producer: Producer, partitions: Set[TopicPartition]
@@ -215,16 +281,14 @@ class TransactionCoordinator:
 
     def _result(self, error: ApiError | None, metadata: TransactionMetadata | None) -> ProducerResult:
         if error is not None or metadata is None:
-            return ProducerResult(self._code(error))
-        return ProducerResult(NONE, *metadata.next_producer)
+            return ProducerResult(self._answered(error))
+        return ProducerResult(None, *metadata.next_producer)
 
-    def _code(self, error: ApiError | None) -> int:
+    def _answered(self, error: ApiError | None) -> ApiError | None:
         """What is answered without an append may be out of date where another broker coordinates the id by now."""
-        if error is None:
-            return NONE
-        if not error.retriable and not self._is_certain():
-            return NotCoordinator.code
-        return error.code
+        if error is not None and not error.retriable and not self._is_certain():
+            return NotCoordinator(str(error))
+        return error
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

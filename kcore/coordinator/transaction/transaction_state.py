@@ -129,10 +129,13 @@ def is_epoch_exhausted(epoch: int) -> bool:
     return epoch >= MAX_EPOCH - 1
 
 
-def check_timeout(timeout_ms: int, max_timeout_ms: int) -> None:
+def check_timeout(transactional_id: str, timeout_ms: int, max_timeout_ms: int) -> None:
     """Raises InvalidTransactionTimeout."""
     if not 0 < timeout_ms <= max_timeout_ms:
-        raise InvalidTransactionTimeout(f"{timeout_ms} ms, transaction.max.timeout.ms is {max_timeout_ms}")
+        raise InvalidTransactionTimeout(
+            f"{transactional_id}: a timeout of {timeout_ms} ms, "
+            f"expected 1 to transaction.max.timeout.ms, which is {max_timeout_ms}"
+        )
 
 
 # -- InitProducerId ----------------------------------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.purgatory.timer import Timer
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
@@ -55,7 +57,8 @@ _MAX_TOMBSTONE_BYTES = 256 << 10
 
 
 def _error_for_producers(error: ApiError) -> ApiError:
-    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+    meaning = _APPEND_ERRORS.get(type(error))
+    return error if meaning is None else meaning(f"{type(error).__name__}: {error}")
 
 
 class TransactionEntry:
@@ -92,6 +95,7 @@ class TransactionStateManager:
         replica_manager: ReplicaManager,
         disk_scheduler: Scheduler,
         time: Time,
+        timer: Timer,
         transaction_version: Callable[[], int],
     ) -> None:
         self._config = config
@@ -109,6 +113,8 @@ class TransactionStateManager:
         )
         self.partition_for = self.partitions.partition_for
         self._entries: dict[str, TransactionEntry] = {}
+        #: By transactional id: what waits until no change of its state is being written.
+        self.waiting = DelayedOperationPurgatory("Transaction", timer)
         #: From startup() to shutdown().
         self.is_active = False
 
@@ -121,6 +127,11 @@ class TransactionStateManager:
     @property
     def is_loading(self) -> bool:
         return bool(self.partitions.loading)
+
+    @property
+    def load_times_ms(self) -> list[float]:
+        """Of the last partitions that were loaded."""
+        return list(self.partitions.load_times_ms)
 
     def entries(self) -> list[TransactionEntry]:
         return list(self._entries.values())
@@ -175,6 +186,7 @@ class TransactionStateManager:
                 else:
                     entry.metadata = after
             on_stored(error)
+            self.waiting.check_and_complete(after.transactional_id)
 
         self.partitions.append(self.partition_for(after.transactional_id), builder.build(), appended)
 
@@ -214,6 +226,7 @@ class TransactionStateManager:
                         if self._entries.get(entry.transactional_id) is entry:
                             del self._entries[entry.transactional_id]
                 entry.pending = None
+            self.waiting.check_and_complete(entry.transactional_id)
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
@@ -249,3 +262,4 @@ class TransactionStateManager:
         for entry in self.partitions.resign(partition, epoch, kept_in):
             with entry.lock:
                 entry.is_unloaded = True
+            self.waiting.check_and_complete(entry.transactional_id)

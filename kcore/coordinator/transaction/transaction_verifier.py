@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Protocol
 
+from kcore.common.meters import Meter, TimeHistogram
 from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -85,6 +86,8 @@ class TransactionVerifier:
         self._routes = routes
         self._is_enabled = is_enabled
         self._retry = retry
+        #: Of each question to a coordinator, and partitions in which the producer might not write.
+        self.times, self.failures = TimeHistogram(), Meter()
 
     def verify(
         self,
@@ -137,12 +140,16 @@ class TransactionVerifier:
             on_verified({})
             return
 
+        begin_ns = self.times.begin()
+
         def answered(results: VerificationResults) -> None:
+            self.times.end(begin_ns)
             errors = {}
             for tp, error in results.items():
                 if error is None:
                     started[tp].is_confirmed = True
                 else:
+                    self.failures.mark()
                     errors[tp] = error
             on_verified(errors)
 

@@ -295,7 +295,7 @@ _BROKER_KEYS = [
         _INT,
         100,
         at_least(0),
-        "How long it does so before it leaves it to the producer.",
+        "How long it does so, and a producer is kept waiting, before the producer is told to ask again.",
     ),
     ConfigKey("transaction.state.log.num.partitions", _INT, 50, at_least(1), "Partitions of __transaction_state."),
     # Kafka's defaults are 3 and 2, its server.properties says 1.  In a cluster: _checked().

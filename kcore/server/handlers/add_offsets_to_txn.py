@@ -19,6 +19,7 @@ class Handler:
         self._transaction_coordinator = services.transaction_coordinator
         self._coordinators = services.coordinators
         self._auth = services.auth
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: AddOffsetsToTxnRequest) -> None:
         def respond(error_code: int) -> None:
@@ -37,6 +38,7 @@ class Handler:
             Producer(body.producer_id, body.producer_epoch),
             frozenset({TopicPartition(GROUP_METADATA_TOPIC, number)}),
             respond,
+            max_wait_ms=self._config["add.partitions.to.txn.retry.backoff.max.ms"],
         )
 
     def error_response(self, body: AddOffsetsToTxnRequest, error_code: int, version: int) -> AddOffsetsToTxnResponse:

@@ -45,6 +45,7 @@ class Handler:
         self.runs_on = transaction_writes_run_on(services.admin_manager)
         self._transaction_coordinator = services.transaction_coordinator
         self._auth = services.auth
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: AddPartitionsToTxnRequest) -> None:
         if context.api_version >= FIRST_VERSION_OF_BROKERS:
@@ -130,7 +131,13 @@ class Handler:
             context.respond(_response(body, dict.fromkeys(partitions, code)))
 
         producer = Producer(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
-        self._transaction_coordinator.add_partitions(transactional_id, producer, frozenset(partitions), respond)
+        self._transaction_coordinator.add_partitions(
+            transactional_id,
+            producer,
+            frozenset(partitions),
+            respond,
+            max_wait_ms=self._config["add.partitions.to.txn.retry.backoff.max.ms"],
+        )
 
     def _refused(self, context: RequestContext, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         """An error code for each partition, NONE where it may be added."""

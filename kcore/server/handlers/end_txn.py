@@ -28,7 +28,7 @@ class Handler:
             )
 
         if not may_write_transactions(self._auth, context, body.transactional_id):
-            respond(ProducerResult(TransactionalIdAuthorizationFailed.code))
+            respond(ProducerResult(TransactionalIdAuthorizationFailed()))
             return
         producer = Producer(body.producer_id, body.producer_epoch)
         version = TRANSACTION_VERSION if context.api_version >= _RAISES_EPOCH else 0

@@ -192,6 +192,7 @@ class TransactionalNode(Node):
         retry = AddRetry(timer=self.timer, backoff_ms=lambda: 20, max_ms=lambda: 100)
         disabled = SimpleNamespace(is_enabled=False)
         services: Any = SimpleNamespace(
+            config={"add.partitions.to.txn.retry.backoff.max.ms": retry.max_ms()},
             metadata_cache=self.metadata_cache,
             replica_manager=self.replica_manager,
             coordinators=self.coordinators,

@@ -1,6 +1,8 @@
 """plot_log(): what its curves say, and that it draws them."""
 
+import pathlib
 import random
+import re
 import sys
 
 import pytest
@@ -81,3 +83,12 @@ def test_without_matplotlib_the_error_names_it(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         with pytest.raises(ImportError, match=r"plot_log\(\).*kcore\[plot\]"):
             plot_log(log)
+
+
+@pytest.mark.parametrize("other", ["orders", pathlib.Path("data/orders-0")])
+def test_a_name_or_a_path_in_the_place_of_a_log_says_how_to_open_it(other):
+    says = f"log must be an opened log, not {other!r}: with kcore.open_log(PATH) as log: kcore.plot_log(log)"
+    with pytest.raises(TypeError, match=f"^{re.escape(says)}$"):
+        plot_log(other)
+    with pytest.raises(TypeError, match=r"^log must be an opened log, not 5$"):
+        plot_log(5)

@@ -2,6 +2,7 @@
 
 import datetime
 import random
+import re
 import threading
 
 import pytest
@@ -213,6 +214,27 @@ def test_a_topic_that_is_not_there_is_an_error_that_names_the_nearest_one(tmp_pa
         kcore.open_topic(tmp_path, "payments")
     with pytest.raises(FileNotFoundError):
         kcore.open_topic(tmp_path / "nowhere", "orders")
+
+
+@pytest.mark.parametrize(
+    ("directories", "topic", "says"),
+    [
+        (5, "orders", "directories must be a path, or a list of them, not 5"),
+        (["a", 5], "orders", "directories must be a path, or a list of them, not ['a', 5]"),
+        ("a", 5, "topic must be a str, not 5"),
+        ("a", None, "topic must be a str, not None"),
+    ],
+)
+def test_arguments_of_other_types_are_refused(directories, topic, says):
+    with pytest.raises(TypeError, match=f"^{re.escape(says)}$"):
+        kcore.open_topic(directories, topic)
+
+
+def test_the_directory_of_a_partition_in_the_place_of_a_data_directory_says_so(tmp_path):
+    write(tmp_path / "orders-0", [(1, None, b"v")])
+    says = "no partition of topic 'orders': it is the directory of a partition; name the data directory around it"
+    with pytest.raises(FileNotFoundError, match=says):
+        kcore.open_topic(tmp_path / "orders-0", "orders")
 
 
 def test_an_interrupted_load_is_refused(tmp_path):

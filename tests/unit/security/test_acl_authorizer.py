@@ -279,7 +279,7 @@ def test_any_resource_of_a_type_is_allowed_if_one_can_be_found(seed):
         ([allow("User:alice", WRITE, TOPIC, "t"), deny("User:*", ALL, TOPIC, "*")], False),
     ],
 )
-def test_an_idempotent_producer_needs_one_topic_that_it_may_write_to(acls, expected):
+def test_TXN_79_an_idempotent_producer_needs_one_topic_that_it_may_write_to(acls, expected):
     result = AclAuthorizer(acls).authorize_by_resource_type(ALICE, WRITE, TOPIC)
     assert (result is AuthorizationResult.ALLOWED) == expected
 

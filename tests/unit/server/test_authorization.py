@@ -11,7 +11,9 @@ from kcore import errors
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
+    NONE,
     ClusterAuthorizationFailed,
+    CoordinatorNotAvailable,
     GroupAuthorizationFailed,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
@@ -770,3 +772,53 @@ def test_API_07_an_idle_partition_is_not_read_by_a_waiting_fetch_once_the_permis
     broker.produce(topics[1], b"b")
     codes = partition_codes(broker, client.receive(ApiKey.FETCH, 12))
     assert codes[topics[0]] == DENIED
+
+
+# -- transactions
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_TXN_03_the_coordinator_of_an_id_is_told_to_who_may_describe_it(client, only, version):
+    find = request_class(ApiKey.FIND_COORDINATOR)
+    only(transactional_id(DESCRIBE, "mine"))
+    if version < 4:
+        codes = [client.ask(find(key=key, key_type=1), version).error_code for key in ("mine", "other")]
+    else:
+        answer = client.ask(find(coordinator_keys=["mine", "other"], key_type=1), version)
+        codes = [coordinator.error_code for coordinator in answer.coordinators]
+    # The topic of the coordinator may be being made.
+    assert codes[0] in (NONE, CoordinatorNotAvailable.code)
+    assert codes[1] == TransactionalIdAuthorizationFailed.code
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_TXN_44_offsets_are_added_by_who_may_write_with_the_id_and_read_the_group(client, only, version):
+    request = request_class(ApiKey.ADD_OFFSETS_TO_TXN)(transactional_id="x", group_id="g")
+    only(group(READ))
+    assert client.ask(request, version).error_code == TransactionalIdAuthorizationFailed.code
+    only(transactional_id(WRITE))
+    assert client.ask(request, version).error_code == GroupAuthorizationFailed.code
+    only(transactional_id(WRITE), group(READ))
+    assert client.ask(request, version).error_code not in (
+        TransactionalIdAuthorizationFailed.code,
+        GroupAuthorizationFailed.code,
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_TXN_79_a_producer_with_an_id_needs_the_right_to_write_with_it_and_no_other(client, only, version):
+    init = request_class(ApiKey.INIT_PRODUCER_ID)
+    idempotent = init(transactional_id=None, transaction_timeout_ms=60_000)
+    transactional = init(transactional_id="x", transaction_timeout_ms=60_000)
+    refused = ClusterAuthorizationFailed.code, TransactionalIdAuthorizationFailed.code
+    for allowed, expected in (
+        ((), refused),
+        ((cluster(IDEMPOTENT_WRITE),), (NONE, refused[1])),
+        ((topic(READ),), refused),
+    ):
+        only(*allowed)
+        codes = client.ask(idempotent, version).error_code, client.ask(transactional, version).error_code
+        assert codes == expected, allowed
+    only(transactional_id(WRITE))
+    assert client.ask(idempotent, version).error_code == refused[0]
+    assert client.ask(transactional, version).error_code not in refused

@@ -6,8 +6,10 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.server import in_process_transaction
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient
+from tests.waiting import wait_until
 
 _NUMBERS = count()
 
@@ -83,6 +85,24 @@ def test_the_next_transaction_of_an_id_aborts_the_open_one_and_fences_its_produc
     assert committed(kafka, topic) == [b"new"]
 
 
+def test_a_fenced_transaction_says_what_has_happened_and_what_to_do(kafka, topic):
+    left = kafka.transaction("shop", timeout_ms=50_000)
+    left.produce(topic, "left", partition=0)
+    kafka.transaction("shop")
+    says = (
+        "^shop: another producer has begun to use this transactional id, or the transaction took longer than its "
+        "timeout_ms=50000: it was aborted; begin another one$"
+    )
+    for call in (
+        lambda: left.produce(topic, "late", partition=0),
+        lambda: left.produce(topic, "late", partition=1),
+        left.commit,
+        left.abort,
+    ):
+        with pytest.raises((errors.InvalidProducerEpoch, errors.ProducerFenced), match=says):
+            call()
+
+
 def test_a_fenced_transaction_whose_block_fails_raises_what_made_it_fail(kafka, topic):
     with pytest.raises(ZeroDivisionError), kafka.transaction("shop") as transaction:
         transaction.produce(topic, "lost")
@@ -121,13 +141,39 @@ def test_what_a_partition_does_not_take_can_be_left_out(kafka, topic):
     assert committed(kafka, topic) == [b"a", b"b"]
 
 
+def test_a_topic_that_does_not_exist_is_made_or_refused_as_by_produce_without_a_transaction(kafka):
+    name = f"t{next(_NUMBERS)}"
+    with kafka.transaction("shop") as transaction:
+        if isinstance(kafka, kcore.Cluster):
+            with pytest.raises(errors.UnknownTopicOrPartition) as plain:
+                kafka.produce(name, "a")
+            with pytest.raises(errors.UnknownTopicOrPartition, match=f"^{plain.value}$"):
+                transaction.produce(name, "a")
+            assert all(broker.metadata_cache.topic(name) is None for broker in kafka.brokers.values())
+        else:
+            transaction.produce(name, "a")
+    if isinstance(kafka, kcore.Broker):
+        assert committed(kafka, name) == [b"a"]
+
+
 def test_wrong_arguments_are_refused(kafka):
-    with pytest.raises(errors.InvalidRequest):
+    with pytest.raises(errors.InvalidRequest, match=r"^the transactional id is empty$"):
         kafka.transaction("")
+    with pytest.raises(errors.InvalidRequest, match=r"^the transactional id has 33000 bytes, .* at most 32767$"):
+        kafka.transaction("é" * 16_500)
     with pytest.raises(TypeError, match="transactional_id must be a str"):
         kafka.transaction(b"shop")
-    with pytest.raises(errors.InvalidTransactionTimeout):
-        kafka.transaction("shop", timeout_ms=0)
+    for timeout_ms in (0, 900_001):
+        says = f"^shop: a timeout of {timeout_ms} ms, expected 1 to transaction.max.timeout.ms, which is 900000$"
+        with pytest.raises(errors.InvalidTransactionTimeout, match=says):
+            kafka.transaction("shop", timeout_ms=timeout_ms)
+
+
+def test_an_id_of_the_longest_length_has_transactions(kafka, topic):
+    for _ in range(2):
+        with kafka.transaction("s" * 32_767) as transaction:
+            transaction.produce(topic, "a", partition=0)
+    assert committed(kafka, topic) == [b"a", b"a"]
 
 
 def test_a_transaction_goes_on_after_a_restart():
@@ -155,6 +201,30 @@ def test_a_commit_that_no_broker_takes_may_be_repeated():
         cluster.start(0)
         transaction.commit()
         assert committed(cluster, "orders") == [b"a"]
+
+
+@pytest.mark.parametrize("short", ["t-0", "__transaction_state-0"])
+def test_a_commit_below_min_insync_replicas_says_which_partition_has_too_few_and_may_be_repeated(short, monkeypatch):
+    is_state = short.startswith("__")
+    settings = {"transaction.state.log.num.partitions": 1, "transaction.state.log.min.isr": 2 if is_state else 1}
+    with kcore.Cluster(2, **SETTINGS | settings) as cluster:
+        cluster.create_topic("t", min_insync_replicas=1 if is_state else 2)
+        transaction = cluster.transaction("shop")
+        transaction.produce("t", "a")
+        cluster.kill(1)
+        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
+        wait_until(lambda: cluster.isr("t") == [0] == cluster.isr("__transaction_state"))
+        says = rf": waited 500 ms: .*NotEnoughReplicas: {short}: ISR \[0\], min.insync.replicas 2$"
+        with pytest.raises(errors.RequestTimedOut, match=says):
+            transaction.commit()
+        with pytest.raises(errors.RequestTimedOut, match=says):
+            cluster.transaction("another" if is_state else "shop")
+        cluster.start(1)
+        monkeypatch.undo()
+        transaction.commit()
+        assert committed(cluster, "t") == [b"a"]
+        with pytest.raises(errors.InvalidTxnState, match="has ended"):
+            transaction.commit()
 
 
 def test_a_client_and_a_transaction_of_the_broker_fence_each_other():

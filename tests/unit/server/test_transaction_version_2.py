@@ -309,6 +309,24 @@ def test_TXN_32_how_long_and_how_often_the_leader_asks_are_settings(monkeypatch,
         assert isinstance(answers[0][tp], errors.ConcurrentTransactions)
 
 
+def test_TXN_61_how_long_a_producer_waits_for_the_end_of_its_last_transaction_is_a_setting(monkeypatch):
+    settings = {"add.partitions.to.txn.retry.backoff.max.ms": 77}
+    with kcore.Broker(**settings, **SETTINGS) as broker, Client(broker) as client:
+        broker.create_topic("t")
+        txn = TransactionalClient(client).find()
+        txn.init()
+        asked = []
+
+        def ending(transactional_id, producer, partitions, callback, *, max_wait_ms):
+            asked.append(max_wait_ms)
+            callback(CONCURRENT)
+
+        monkeypatch.setattr(broker.running.services.transaction_coordinator, "add_partitions", ending)
+        assert txn.add([("t", 0)]) == {("t", 0): CONCURRENT}
+        assert txn.add_offsets("g") == CONCURRENT
+        assert asked == [77, 77]
+
+
 @pytest.mark.parametrize(
     "error", [errors.CoordinatorLoadInProgress, errors.CoordinatorNotAvailable, errors.NotCoordinator]
 )

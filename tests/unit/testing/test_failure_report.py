@@ -1,6 +1,7 @@
 """What the report of a failing test says about its brokers, and what the log of the others does not."""
 
 import logging
+import re
 
 import pytest
 
@@ -44,6 +45,24 @@ def test_the_report_of_a_failing_test_shows_topics_offsets_groups_explanations_a
             "*INFO kcore.coordinator.group.group_coordinator: group shop: generation 1 has 1 members",
         ]
     )
+
+
+def test_the_report_names_open_transactions():
+    with kcore.Broker() as broker:
+        broker.create_topic("orders", 2)
+        kafka = KafkaFixture(broker)
+        assert "transaction" not in kafka.describe()
+        transaction = broker.transaction("shop")
+        for number in range(2):
+            transaction.produce("orders", "a book", partition=number)
+        (line,) = [line for line in kafka.describe().splitlines() if line.startswith("transaction")]
+        assert re.fullmatch(
+            r"transaction shop: Ongoing since \d{4}-.*, in orders-0, orders-1; "
+            "consumers with read_committed wait for its end",
+            line,
+        )
+        transaction.commit()
+        assert "transaction shop" not in kafka.describe()
 
 
 def test_tests_that_pass_and_tests_without_a_broker_have_no_such_section(pytester):

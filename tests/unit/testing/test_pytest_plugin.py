@@ -75,6 +75,29 @@ def test_a_marker_with_wrong_arguments_is_an_error_that_names_the_test(pytester,
     result.stdout.fnmatch_lines(["test_shop.py::test_orders: the marker kafka is wrong: " + reason.replace("[", "[[]")])
 
 
+def test_two_markers_in_one_place_are_an_error_and_one_of_a_test_replaces_that_of_its_class(pytester):
+    pytester.makepyfile(
+        test_shop="""
+        import pytest
+
+        @pytest.mark.kafka({"orders": 1})
+        @pytest.mark.kafka(config={"num.partitions": 5})
+        def test_orders(kafka):
+            pass
+
+        @pytest.mark.kafka({"orders": 1})
+        class TestOrders:
+            @pytest.mark.kafka({"prices": 2})
+            def test_prices(self, kafka):
+                assert [topic.name for topic in kafka.broker.metadata_cache.topics()] == ["prices"]
+    """
+    )
+    result = run_pytest(pytester)
+    result.assert_outcomes(errors=1, passed=1)
+    says = "*there are 2 of it on test_orders, of which one would count: give all arguments to one"
+    result.stdout.fnmatch_lines(["test_shop.py::test_orders: the marker kafka is wrong: " + says])
+
+
 def test_a_test_without_the_fixture_may_have_a_marker_kafka_of_its_own(pytester):
     pytester.makepyfile("""
         import pytest
@@ -128,6 +151,38 @@ def test_the_tests_of_a_session_share_a_broker_and_see_no_records_topics_and_gro
             assert broker.admin_manager.topic_config("stock")["cleanup.policy"] == "compact"
     """)
     run_pytest(pytester).assert_outcomes(passed=3)
+
+
+def test_a_transaction_that_a_test_leaves_open_is_aborted_before_the_next_test(pytester):
+    pytester.makepyfile("""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def prices(kafka_session):
+            kafka_session.broker.create_topic("prices")
+            transaction = kafka_session.broker.transaction("of the session")
+            transaction.produce("prices", "7.50")
+            yield
+            transaction.commit()
+
+        @pytest.mark.parametrize("run", range(2))
+        def test_orders(kafka_session, prices, run):
+            broker = kafka_session.broker
+            broker.create_topic("orders")
+            broker.transaction("shop").produce("orders", "a book")
+
+        @pytest.fixture(scope="session")
+        def stock(kafka_session):
+            kafka_session.broker.create_topic("stock")
+
+        @pytest.mark.parametrize("run", range(2))
+        def test_stock(kafka_session, stock, run):
+            broker = kafka_session.broker
+            broker.produce("stock", "1")
+            assert len(list(broker.consume("stock", isolation="read_committed"))) == 1
+            broker.transaction("shop").produce("stock", "2")
+    """)
+    run_pytest(pytester).assert_outcomes(passed=4)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What the waits for groups look at, and what they say when time is up."""
 
+import asyncio
+
 import confluent_kafka
 import pytest
 
@@ -39,8 +41,8 @@ def test_the_offsets_and_the_lag_of_a_group_are_values(kafka, consumer):
     wait_until(lambda: (message := consumer.poll(1)) and message.partition() == 0 and message.offset() == 1)
     consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 2)], asynchronous=False)
     assert kafka.committed_offsets("shop") == {("orders", 0): 2}
-    assert kafka.lag("shop")["orders", 0] == (2, 0, 3)
-    assert kafka.lag("shop")["orders", 1] == (None, 0, 2)
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 3, 1)
+    assert kafka.lag("shop")["orders", 1] == (None, 0, 2, 2)
     assert [lag.lag for lag in kafka.lag("shop").values()] == [1, 2, 0]
     assert kafka.committed_offsets("billing") == kafka.lag("billing") == {}
 
@@ -66,12 +68,95 @@ def test_a_wait_for_the_lag_ends_when_enough_is_committed(kafka, consumer):
     kafka.wait_for_lag("shop")
 
 
+def commit(consumer, offset):
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, offset)], asynchronous=False)
+
+
+def test_markers_and_records_of_transactions_that_were_aborted_or_are_open_are_no_lag(kafka, consumer):
+    with kafka.broker.transaction("shop") as transaction:
+        for title in ("a book", "a pen"):
+            transaction.produce("orders", title, partition=0)
+    commit(consumer, 1)
+    assert kafka.lag("shop")["orders", 0] == (1, 0, 3, 1)
+    commit(consumer, 2)
+    kafka.wait_for_lag("shop", timeout=0)
+    with kafka.broker.transaction("shop") as transaction:
+        transaction.produce("orders", "a cup", partition=0)
+        transaction.abort()
+    kafka.wait_for_lag("shop", timeout=0)
+    transaction = kafka.broker.transaction("shop")
+    transaction.produce("orders", "a pot", partition=0)
+    kafka.broker.produce("orders", "a lid", partition=0)
+    kafka.wait_for_lag("shop", timeout=0)
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 7, 0)
+    transaction.commit()
+    assert kafka.lag("shop")["orders", 0] == (2, 0, 8, 2)
+    commit(consumer, 6)
+    with pytest.raises(WaitTimedOut, match="orders-0: end 8, committed 6, lag 1"):
+        kafka.wait_for_lag("shop", timeout=0)
+    commit(consumer, 7)
+    kafka.wait_for_lag("shop", timeout=0)
+
+
+def test_a_program_that_commits_after_each_record_reaches_the_lag_after_a_transaction(kafka, consumer):
+    with kafka.broker.transaction("shop") as transaction:
+        transaction.produce("orders", "a book", partition=0)
+    message = wait_until(lambda: consumer.poll(1))
+    consumer.commit(message, asynchronous=False)
+    kafka.wait_for_lag("shop")
+
+
+def test_the_lag_counts_the_records_inside_batches_from_the_committed_offset_on(kafka, consumer):
+    producer = confluent_kafka.Producer(kafka.confluent(linger_ms=1000))
+    for number in range(10):
+        producer.produce("orders", str(number), partition=0)
+    assert producer.flush(30) == 0
+    assert next(kafka.broker.log("orders", 0).batches()).count == 10
+    commit(consumer, 3)
+    assert kafka.lag("shop")["orders", 0].lag == 7
+    kafka.clear_topic("orders")
+    kafka.wait_for_lag("shop", timeout=0)
+
+
 def test_a_wait_for_the_lag_of_no_group_says_so(kafka):
     with pytest.raises(WaitTimedOut, match="no partition committed or assigned; there is no such group"):
         kafka.wait_for_lag("shop", timeout=0)
     kafka.broker.stop()
     with pytest.raises(WaitTimedOut, match="no broker runs"):
         kafka.wait_for_group("shop", timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (
+            lambda kafka: kafka.wait_for_group("shop", "Stabel"),
+            ValueError,
+            r"^state 'Stabel': expected one of Assigning, CompletingRebalance, Dead, Empty, PreparingRebalance, "
+            r"Reconciling, Stable; did you mean Stable\?$",
+        ),
+        (lambda kafka: kafka.wait_for_group("shop", 3), TypeError, "^state must be a str, not 3$"),
+        (lambda kafka: kafka.wait_for_group(None), TypeError, "^group_id must be a str, not None$"),
+        (lambda kafka: kafka.wait_for_group("shop", partitions="3"), TypeError, "^partitions must be an int, not '3'$"),
+        (lambda kafka: kafka.wait_for_group("shop", members=1.5), TypeError, "^members must be an int, not 1.5$"),
+        (lambda kafka: kafka.wait_for_lag("shop", at_most="1"), TypeError, "^at_most must be an int, not '1'$"),
+        (lambda kafka: kafka.wait_for_lag("shop", timeout="1"), TypeError, "^timeout must be a number, not '1'$"),
+        (lambda kafka: kafka.wait_for_lag(5), TypeError, "^group_id must be a str, not 5$"),
+        (lambda kafka: kafka.wait_for_records("orders", "1"), TypeError, "^count must be an int, not '1'$"),
+        (lambda kafka: kafka.wait_for_records("orders", -1), ValueError, "^count=-1: expected 0 or more$"),
+        (lambda kafka: kafka.wait_for_records(5, 1), TypeError, "^topic must be a str, not 5$"),
+    ],
+)
+def test_a_wait_with_a_wrong_argument_says_so_at_once(kafka, call, error, says):
+    with pytest.raises(error, match=says):
+        call(kafka)
+
+
+def test_a_wait_in_an_event_loop_checks_its_arguments_too(kafka):
+    with pytest.raises(ValueError, match="did you mean Empty"):
+        asyncio.run(kafka.aio.wait_for_group("shop", "empty"))
+    with pytest.raises(TypeError, match="timeout must be a number"):
+        asyncio.run(kafka.aio.wait_for_lag("shop", timeout=None))
 
 
 def coordinate(broker):

@@ -172,7 +172,9 @@ def test_the_format_json_is_json_as_that_of_produce_and_dump(consume):
 
 
 def test_what_the_command_line_cannot_mean_is_refused(refused):
-    assert "the format 'jsn' has no %letter" in refused("--format", "jsn")
+    assert "the format 'jsn' has no %letter" in (line := refused("--format", "jsn")) and "did you mean json?" in line
+    assert "did you mean parquet?" in refused("--format", "paquet")
+    assert "did you mean" not in refused("--format", "one by one")
     assert "'%q' of the format means nothing" in refused("--format", "%q")
     assert "'%' of the format means nothing" in refused("--format", "50%")
     assert "expected earliest, latest, an offset or a time" in refused("--from", "yesterday")

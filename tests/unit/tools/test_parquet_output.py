@@ -164,3 +164,18 @@ def test_a_topic_that_is_not_there_leaves_no_file(consume, file):
 def test_format_parquet_needs_an_output_and_no_other_format_has_one(broker, capsys, words):
     assert main(["consume", "orders", *words, "--bootstrap", broker.bootstrap_servers]) == 2
     assert "--format parquet and --output FILE go together" in capsys.readouterr().err
+
+
+def test_a_misspelt_parquet_with_an_output_says_which_format_was_meant(broker, capsys, file):
+    words = ["consume", "orders", "--format", "Paquet", "--output", str(file)]
+    assert main([*words, "--bootstrap", broker.bootstrap_servers]) == 2
+    assert "did you mean parquet?" in capsys.readouterr().err
+
+
+def test_parquet_goes_to_no_standard_output(broker, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["consume", "orders", "--format", "parquet", "--output", "-"]
+    assert main([*words, "--bootstrap", broker.bootstrap_servers]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "kcore: --output -: Parquet is written to a file, not to stdout; name one (./- for a file called -)"
+    assert os.listdir(tmp_path) == []

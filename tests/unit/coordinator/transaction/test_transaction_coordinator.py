@@ -125,6 +125,12 @@ class Harness:
     def add(self, producer, *partitions):
         return self._ask(self.coordinator.add_partitions, "x", producer, frozenset(partitions))
 
+    def add_and_wait(self, producer, *partitions):
+        """For 100 ms at most."""
+        answer = Answer()
+        self.coordinator.add_partitions("x", producer, frozenset(partitions), answer, max_wait_ms=100)
+        return answer
+
     def end(self, producer, is_commit=True):
         answer = Answer()
         self.coordinator.end_transaction("x", producer, is_commit, answer)
@@ -142,7 +148,8 @@ class Harness:
 
     def end_2(self, producer, is_commit=True):
         """(error code, producer id, epoch)"""
-        return tuple(self._ask(self.coordinator.end_transaction, "x", producer, is_commit, version=2))
+        result = self._ask(self.coordinator.end_transaction, "x", producer, is_commit, version=2)
+        return result.error_code, result.producer_id, result.producer_epoch
 
     def use_up_epochs(self):
         """The next producer gets the last epoch."""
@@ -183,7 +190,7 @@ def test_TXN_11_TXN_61_a_state_is_in_the_log_before_the_answer():
     answer = harness.init()
     assert answer.waits and harness.init().error_code == errors.ConcurrentTransactions.code
     harness.logs.release()
-    assert tuple(answer.result) == (0, 100, 0)
+    assert tuple(answer.result) == (None, 100, 0)
     producer = Producer(100, 0)
     harness.logs.held = []
     assert harness.add(producer, HERE, THERE) is None
@@ -210,6 +217,102 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     harness.answer()
     assert harness.state is (S.COMPLETE_COMMIT if is_commit else S.COMPLETE_ABORT)
     assert harness.add(producer, HERE) == 0
+
+
+def test_TXN_07_a_topic_of_states_with_more_partitions_than_at_the_start_is_not_loaded(caplog):
+    harness = Harness(owned=False)
+    harness.coordinator.on_election(1, 5)
+    harness.leaders[TopicPartition(STATES, 1)] = OTHER
+    harness.elect(5)
+    assert not harness.coordinator.manager.partitions.owned
+    assert harness.init().result.error_code == errors.NotCoordinator.code
+    assert [r.message.partition(" is not coordinated")[0] for r in caplog.records] == [f"{STATES}-1", f"{STATES}-0"]
+    assert "the topic had 1 partitions" in caplog.text
+
+
+def test_TXN_77_transactions_that_cannot_be_completed_now_are_counted():
+    harness = Harness()
+    completions = harness.coordinator.completions
+    producer = harness.begin(HERE, THERE)
+    harness.leaders[THERE] = -1
+    harness.end(producer)
+    assert (completions.num_without_leader, completions.num_unstored) == (1, 0)
+    harness.leaders[THERE] = OTHER
+    harness.advance(100)
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 0)
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("too few")
+    harness.answer()
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 1)
+    del harness.logs.errors[STATES]
+    harness.advance(100)
+    assert (completions.num_without_leader, completions.num_unstored) == (0, 0)
+    assert harness.state is S.COMPLETE_COMMIT
+
+
+def test_TXN_61_what_is_added_while_the_last_transaction_ends_may_wait_for_its_end():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    assert added.waits and harness.state is S.PREPARE_COMMIT
+    harness.answer()
+    assert added.result == 0 and harness.state is S.ONGOING
+    assert not harness.coordinator.manager.waiting.watchers
+
+
+def test_TXN_61_what_is_added_while_a_state_is_being_written_may_wait_for_it():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.held = []
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    assert added.waits
+    harness.logs.release()
+    assert added.result == 0 and harness.state is S.ONGOING
+
+
+def test_TXN_61_who_has_waited_for_an_end_long_enough_is_to_ask_again():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    harness.advance(99)
+    assert added.waits
+    harness.advance(1)
+    assert added.result == errors.ConcurrentTransactions.code
+    harness.answer()
+    assert harness.state is S.COMPLETE_COMMIT, "nothing is added any more"
+
+
+def test_TXN_61_who_waits_for_an_end_is_sent_to_the_next_coordinator():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    added = harness.add_and_wait(producer, HERE)
+    harness.coordinator.on_resignation(0, 6)
+    assert added.result == errors.NotCoordinator.code
+
+
+def test_TXN_41_only_the_end_of_a_transaction_is_waited_for():
+    harness = Harness()
+    producer = harness.begin(THERE)
+    harness.end(producer)
+    stranger = producer._replace(producer_id=producer.producer_id + 1)
+    assert harness.add_and_wait(stranger, HERE).result == errors.InvalidProducerIdMapping.code
+    zombie = producer._replace(epoch=producer.epoch - 1)
+    assert harness.add_and_wait(zombie, HERE).result == errors.ProducerFenced.code
+
+
+def test_TXN_70_who_waits_while_its_id_is_forgotten_is_told_so():
+    harness = Harness()
+    result = harness.init().result
+    harness.logs.held = []
+    harness.advance(TransactionConfig().transactional_id_expiration_ms)
+    harness.advance(TransactionConfig().remove_expired_interval_ms)
+    added = harness.add_and_wait(Producer(result.producer_id, result.producer_epoch), HERE)
+    assert added.waits
+    harness.logs.release()
+    assert added.result == errors.InvalidProducerIdMapping.code
 
 
 def test_a_transaction_counts_as_ending_when_its_producer_is_answered():
@@ -248,12 +351,27 @@ def test_TXN_64_a_marker_is_sent_again_to_the_leader_of_the_moment(error):
     assert len(harness.logs.markers(HERE)) == 1, "what has the marker gets no other"
 
 
+def test_the_end_of_a_transaction_that_takes_long_says_where_its_marker_is_missing_and_why():
+    harness = Harness()
+    producer = harness.begin(HERE, THERE)
+    assert harness.coordinator.completions.progress("x") is None
+    harness.end(producer)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet"
+    harness.answer(error=errors.NotEnoughReplicas("t-1"))
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-1 yet: NotEnoughReplicas: t-1"
+    assert harness.coordinator.completions.progress("y") is None
+    harness.advance(100)
+    harness.answer()
+    assert harness.coordinator.completions.progress("x") is None
+
+
 def test_TXN_64_a_partition_without_a_leader_gets_the_marker_when_it_has_one():
     harness = Harness()
     producer = harness.begin(HERE)
     harness.leaders[HERE] = -1
     harness.end(producer)
     harness.advance(100)
+    assert harness.coordinator.completions.progress("x") == "its marker is not in t-0 yet: t-0 has no leader"
     assert harness.state is S.PREPARE_COMMIT
     harness.leaders[HERE] = ME
     harness.advance(100)
@@ -331,7 +449,7 @@ def test_TXN_18_a_fence_that_could_not_be_stored_fences_and_is_not_raised_again(
     harness.logs.errors.clear()
     assert harness.init().error_code == errors.ConcurrentTransactions.code
     assert harness.logs.markers(HERE)[0].type == 0
-    assert tuple(harness.init().result) == (0, 100, 2)
+    assert tuple(harness.init().result) == (None, 100, 2)
 
 
 def test_TXN_67_a_complete_state_that_could_not_be_stored_is_stored_later():
@@ -498,7 +616,7 @@ def test_TXN_69_a_time_out_raises_the_epoch_twice():
     assert harness.marker_epochs(HERE) == [2]
     for is_commit in (True, False):
         assert harness.end_2(producer, is_commit) == (errors.ProducerFenced.code, -1, -1)
-    assert tuple(harness.init().result) == (0, 100, 3)
+    assert tuple(harness.init().result) == (None, 100, 3)
 
 
 def test_TXN_69_a_time_out_in_the_last_epoch_ends_too():
@@ -509,7 +627,7 @@ def test_TXN_69_a_time_out_in_the_last_epoch_ends_too():
     harness.advance(70_000)
     assert harness.state is S.COMPLETE_ABORT and harness.marker_epochs(HERE) == [MAX_EPOCH]
     assert harness.end_2(producer, is_commit=False) == (errors.ProducerFenced.code, -1, -1)
-    assert tuple(harness.init().result) == (0, 101, 0)
+    assert tuple(harness.init().result) == (None, 101, 0)
 
 
 def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():

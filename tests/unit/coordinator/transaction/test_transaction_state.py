@@ -91,12 +91,12 @@ def test_TXN_54_a_state_is_entered_only_from_those_that_may_precede_it():
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_TXN_10_a_timeout_outside_the_limits_is_refused(timeout_ms):
     with pytest.raises(errors.InvalidTransactionTimeout, match="900000"):
-        rules.check_timeout(timeout_ms, 900_000)
+        rules.check_timeout("x", timeout_ms, 900_000)
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 900_000])
 def test_TXN_10_a_timeout_within_the_limits_is_accepted(timeout_ms):
-    rules.check_timeout(timeout_ms, 900_000)
+    rules.check_timeout("x", timeout_ms, 900_000)
 
 
 @pytest.mark.parametrize("expected", [None, Producer(55, 12)])
