@@ -34,12 +34,21 @@ class MemberState(enum.IntEnum):
     UNKNOWN = 127  # written by a newer broker
 
 
+class ClassicMember(NamedTuple):
+    """What a member that uses the classic protocol has said.  protocols: (name, metadata), in its order of preference,
+    at least one."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """topics: subscribed names, in order, each once.  regex: it wants the topics that match this too; None or "" for
     none.  epoch: the member's; -2 for a static member that is away.
 
-    assigned and revoking (what it has to give up) are disjoint; it holds both.
+    assigned and revoking (what it has to give up) are disjoint; it holds both.  classic: None for a member of the new
+    protocol.
     """
 
     member_id: str
@@ -56,6 +65,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = _NOTHING
     revoking: Partitions = _NOTHING
+    classic: ClassicMember | None = None
 
     @property
     def held(self) -> Partitions:
@@ -136,6 +146,8 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     regex: str | None = None
+    #: Of a JoinGroup of the classic protocol.  It always has its member's epoch, and may replace a static member.
+    classic: ClassicMember | None = None
 
     @property
     def is_full(self) -> bool:
@@ -249,9 +261,9 @@ def leave(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | N
     Raises UnknownMemberId, FencedInstanceId.
     """
     if instance_id is not None:
-        member = _static_member(group, member_id, instance_id)
+        member = member_by_instance(group, member_id, instance_id)
     else:
-        member = _member(group, member_id)
+        member = member_by_id(group, member_id)
     if epoch == LEAVE_EPOCH:
         return without_members(group, [member.member_id])
     # Its process has ended: what it had to give up, it has given up.
@@ -274,7 +286,8 @@ def _with_joining_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroup
     if beat.instance_id is not None:
         static = group.member_of_instance(beat.instance_id)
         if static is not None and static.member_id != beat.member_id:
-            if static.epoch != LEAVE_STATIC_EPOCH:
+            uses_classic = beat.classic is not None or static.classic is not None
+            if static.epoch != LEAVE_STATIC_EPOCH and not uses_classic:
                 raise UnreleasedInstanceId(f"instance id {beat.instance_id} is owned by member {static.member_id}")
             return _with_replaced_member(group, static, beat.member_id)
     member = group.members.get(beat.member_id)
@@ -298,14 +311,16 @@ def _with_replaced_member(group: ConsumerGroup, static: ConsumerMember, member_i
     return replace(group, members=members, targets=targets)
 
 
-def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+def member_by_id(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    """Raises UnknownMemberId."""
     member = group.members.get(member_id)
     if member is None:
         raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
     return member
 
 
-def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+def member_by_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """Raises UnknownMemberId, FencedInstanceId."""
     member = group.member_of_instance(instance_id)
     if member is None:
         raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
@@ -316,9 +331,9 @@ def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Co
 
 def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
     if beat.instance_id is not None:
-        member = _static_member(group, beat.member_id, beat.instance_id)
+        member = member_by_instance(group, beat.member_id, beat.instance_id)
     else:
-        member = _member(group, beat.member_id)
+        member = member_by_id(group, beat.member_id)
     if beat.epoch == member.epoch:
         return member
     # The answer with its new epoch was lost: it sends the previous epoch, and owns only what is assigned to it.
@@ -337,7 +352,11 @@ def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
 
 def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     """With what the heartbeat says about the member itself."""
-    changes: dict[str, object] = {"client_id": beat.client_id, "client_host": beat.client_host}
+    changes: dict[str, object] = {
+        "client_id": beat.client_id,
+        "client_host": beat.client_host,
+        "classic": beat.classic,
+    }
     if beat.rack_id is not None:
         changes["rack_id"] = beat.rack_id
     if beat.rebalance_timeout_ms != -1:

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least, between
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least, between, one_of
 from kcore.common.text import nearest
 from kcore.coordinator.group.consumer_assignors import ASSIGNORS
-from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_config import GroupConfig, MigrationPolicy
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
@@ -235,6 +235,13 @@ _BROKER_KEYS = [
         ["uniform", "range"],
         None,
         "Assignors that members of that protocol may ask for, the default first: uniform and range.",
+    ),
+    ConfigKey(
+        "group.consumer.migration.policy",
+        _STRING,
+        "bidirectional",
+        lambda value: one_of(*(policy.value for policy in MigrationPolicy))(value.lower()),
+        "Which way groups with members may change their protocol: bidirectional, upgrade, downgrade or disabled.",
     ),
     ConfigKey(
         "group.consumer.regex.refresh.interval.ms",
@@ -551,6 +558,7 @@ class KafkaConfig:
             consumer_heartbeat_interval_ms=self["group.consumer.heartbeat.interval.ms"],
             consumer_max_size=self["group.consumer.max.size"],
             consumer_assignors=_assignors(self["group.consumer.assignors"]),
+            consumer_migration_policy=MigrationPolicy(self["group.consumer.migration.policy"].lower()),
             consumer_regex_refresh_interval_ms=self["group.consumer.regex.refresh.interval.ms"],
             offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
             offsets_retention_minutes=self["offsets.retention.minutes"],

@@ -91,6 +91,15 @@ def test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits(settin
         KafkaConfig(settings)
 
 
+def test_CG_54_the_migration_policy_is_one_of_four_in_any_case_of_letters():
+    for text in ("bidirectional", "UPGRADE", "Downgrade", "disabled"):
+        config = KafkaConfig({"group.consumer.migration.policy": text}).group_config(1)
+        assert config.consumer_migration_policy.value == text.lower()
+    assert KafkaConfig({}).group_config(1).consumer_migration_policy.value == "bidirectional"
+    with pytest.raises(InvalidConfig, match="one of bidirectional, upgrade, downgrade, disabled"):
+        KafkaConfig({"group.consumer.migration.policy": "sideways"})
+
+
 def test_CG_25_assignors_may_be_named_by_their_classes():
     name = "org.apache.kafka.coordinator.group.assignor.RangeAssignor"
     assert KafkaConfig({"group.consumer.assignors": name}).group_config(1).consumer_assignors == ("range",)

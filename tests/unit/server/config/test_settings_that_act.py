@@ -24,6 +24,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.errors import (
     GroupMaxSizeReached,
     InvalidReplicationFactor,
@@ -329,6 +330,11 @@ ALONE = {
     "group.consumer.heartbeat.interval.ms": (6000, heartbeat_of_the_new_protocol("heartbeat_interval_ms"), 6000),
     "group.consumer.regex.refresh.interval.ms": (20_000, group_config("consumer_regex_refresh_interval_ms"), 20_000),
     "group.consumer.max.size": (1, group_config("consumer_max_size"), 1),
+    "group.consumer.migration.policy": (
+        "disabled",
+        group_config("consumer_migration_policy"),
+        MigrationPolicy.DISABLED,
+    ),
     "group.consumer.assignors": (
         "range",
         heartbeat_of_the_new_protocol("error_code", server_assignor="uniform"),
