@@ -160,9 +160,12 @@ class Heartbeat(NamedTuple):
 FindTopic = Callable[[str], TopicOfGroup | None]
 
 
-def heartbeat(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, default_assignor: str) -> ConsumerGroup:
+def heartbeat(
+    group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, default_assignor: str, *, may_assign: bool = True
+) -> ConsumerGroup:
     """The group after a member's heartbeat; the same object if it has changed nothing.
 
+    may_assign: whether there may be a new target, else the members go on with the old one.
     Raises UnknownMemberId, FencedMemberEpoch, FencedInstanceId, UnreleasedInstanceId.
     """
     before = group
@@ -176,20 +179,25 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, defa
     came_from = known or (beat.instance_id is not None and before.member_of_instance(beat.instance_id)) or None
     is_rejoin = known is not None and known.epoch > JOIN_EPOCH and member.epoch == JOIN_EPOCH
     has_changed = came_from is None or is_rejoin or _wishes(came_from) != _wishes(updated)
-    group = refreshed(group, find_topic, default_assignor, has_changed=has_changed)
+    group = refreshed(group, find_topic, default_assignor, has_changed=has_changed, may_assign=may_assign)
     return _with_member(group, _reconciled(group, group.members[beat.member_id], beat.owned))
 
 
 def refreshed(
-    group: ConsumerGroup, find_topic: FindTopic, default_assignor: str, *, has_changed: bool = False
+    group: ConsumerGroup,
+    find_topic: FindTopic,
+    default_assignor: str,
+    *,
+    has_changed: bool = False,
+    may_assign: bool = True,
 ) -> ConsumerGroup:
-    """One epoch on if has_changed or if the subscribed topics are others than the target was computed for; then with a
-    new target."""
+    """One epoch on if has_changed or if the subscribed topics are others than when the epoch last rose; with the target
+    of its epoch if it may_assign."""
     topics = _existing_topics(group, find_topic)
     metadata_hash = hash_of_topics(topics)
     if has_changed or metadata_hash != group.metadata_hash:
         group = replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash)
-    if group.assignment_epoch == group.epoch:
+    if group.assignment_epoch == group.epoch or not may_assign:
         return group
     subscribers = {
         member_id: Subscriber(

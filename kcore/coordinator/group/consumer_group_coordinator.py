@@ -165,7 +165,8 @@ class ConsumerGroupCoordinator:
         is_new = beat.member_id not in before.members
         if is_new and beat.epoch == JOIN_EPOCH:
             self._check_size(before, beat)
-        after = heartbeat(before, beat, self._find_topic, self.default_assignor)
+        may_assign = is_classic or self._may_assign(self._live(group))
+        after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
         live = self._upgrade(group, before) if is_classic else self._live(group)
         member, known = after.members[beat.member_id], before.members.get(beat.member_id)
         if is_new:
@@ -177,6 +178,13 @@ class ConsumerGroupCoordinator:
         self.change(group, live, after, _answer(callback, result))
         self.reset_session(group, live, beat.member_id)
         return live
+
+    def _may_assign(self, live: LiveConsumerGroup) -> bool:
+        """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""
+        if live.assigned_at_ms is None:
+            return True
+        interval_ms = self.settings_of(live.value.group_id).assignment_interval_ms
+        return self._time.hi_res_clock_ms() - live.assigned_at_ms >= interval_ms
 
     def _maybe_resolve(self, group: GroupMetadata, live: LiveConsumerGroup, permitted: Permitted) -> None:
         """Have the topics of the group's regular expressions looked up where it is time."""
@@ -318,6 +326,8 @@ class ConsumerGroupCoordinator:
             self._downgrade(group, live, after, on_stored)
             return
         before, live.value = live.value, after
+        if after.assignment_epoch != before.assignment_epoch:
+            live.assigned_at_ms = self._time.hi_res_clock_ms()
         for member_id in [member_id for member_id in live.sessions if member_id not in after.members]:
             live.sessions.pop(member_id).cancel()
         for member_id, member in after.members.items():

@@ -262,7 +262,7 @@ class ConsumerGroupReplay:
                     revoking=_partitions_of(current.partitions_pending_revocation),
                 )
             members[member_id] = member
-        targets = {member_id: self.targets.get(member_id, frozenset()) for member_id in members}
+        targets = {member_id: self.targets[member_id] for member_id in members if member_id in self.targets}
         return ConsumerGroup(
             self.group_id,
             self.epoch.epoch,

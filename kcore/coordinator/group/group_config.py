@@ -12,6 +12,7 @@ class ConsumerGroupSettings(NamedTuple):
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    assignment_interval_ms: int = 0
 
 
 class MigrationPolicy(enum.Enum):
@@ -42,6 +43,7 @@ class GroupConfig:
     #: Of the groups of KIP-848, whose members cannot choose.  The assignors by name, the default first.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 0
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
@@ -55,4 +57,6 @@ class GroupConfig:
 
     def settings(self, group_id: str) -> ConsumerGroupSettings:
         """Of a group that has none of its own."""
-        return ConsumerGroupSettings(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)
+        return ConsumerGroupSettings(
+            self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms, self.consumer_assignment_interval_ms
+        )

@@ -43,11 +43,13 @@ class LiveConsumerGroup:
     """What GroupMetadata.consumer is.  Under the group's lock.
 
     value: as its records say once all writes that are under way are in the log.
+    assigned_at_ms: when its target was computed last, in ms of the hi-res clock; None if not since this broker has it.
     unsaved: members whose records a write did not bring into the log; None if there is no such write.
     waiting: by number, writes that are under way, and who waits for each.
     """
 
     value: ConsumerGroup
+    assigned_at_ms: float | None = None
     is_stored: bool = False
     unsaved: set[str] | None = None
     waiting: dict[int, list[WriteCallback]] = field(default_factory=dict)

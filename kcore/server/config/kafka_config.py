@@ -228,6 +228,15 @@ _BROKER_KEYS = [
     ),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", _INT, 5000, at_least(1), "The least that may be set."),
     ConfigKey("group.consumer.max.heartbeat.interval.ms", _INT, 15_000, at_least(1), "The most that may be set."),
+    ConfigKey(
+        "group.consumer.assignment.interval.ms",
+        _INT,
+        0,
+        at_least(0),
+        "The least time between two assignments of a group of that protocol.",
+    ),
+    ConfigKey("group.consumer.min.assignment.interval.ms", _INT, 0, at_least(0), "The least that may be set."),
+    ConfigKey("group.consumer.max.assignment.interval.ms", _INT, 15_000, at_least(0), "The most that may be set."),
     ConfigKey("group.consumer.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group of that protocol."),
     ConfigKey(
         "group.consumer.assignors",
@@ -556,6 +565,7 @@ class KafkaConfig:
             initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
             consumer_session_timeout_ms=self["group.consumer.session.timeout.ms"],
             consumer_heartbeat_interval_ms=self["group.consumer.heartbeat.interval.ms"],
+            consumer_assignment_interval_ms=self["group.consumer.assignment.interval.ms"],
             consumer_max_size=self["group.consumer.max.size"],
             consumer_assignors=_assignors(self["group.consumer.assignors"]),
             consumer_migration_policy=MigrationPolicy(self["group.consumer.migration.policy"].lower()),
@@ -661,7 +671,7 @@ def _assignors(values: Sequence[str]) -> tuple[str, ...]:
 def _check_consumer_groups(values: Mapping[str, Any]) -> None:
     """Raises InvalidConfig."""
     _assignors(values["group.consumer.assignors"])
-    for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+    for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         least, value, most = (values[f"group.consumer.{limit}{what}"] for limit in ("min.", "", "max."))
         if not least <= value <= most:
             raise InvalidConfig(

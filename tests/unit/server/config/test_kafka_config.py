@@ -78,6 +78,11 @@ def test_a_member_of_a_cluster_keeps_offsets_in_as_many_replicas_as_other_topics
         ({"group.consumer.session.timeout.ms": 60_001}, "group.consumer.max.session.timeout.ms"),
         ({"group.consumer.heartbeat.interval.ms": 4999}, "group.consumer.min.heartbeat.interval.ms"),
         ({"group.consumer.heartbeat.interval.ms": 15_001}, "group.consumer.max.heartbeat.interval.ms"),
+        ({"group.consumer.assignment.interval.ms": 15_001}, "group.consumer.max.assignment.interval.ms"),
+        (
+            {"group.consumer.min.assignment.interval.ms": 1},
+            "between group.consumer.min.assignment.interval.ms",
+        ),
         (
             {"group.consumer.min.session.timeout.ms": 5000, "group.consumer.session.timeout.ms": 5000},
             "must be less than group.consumer.session.timeout.ms",
