@@ -91,7 +91,7 @@ class ClassicMembers:
                 group.after_unlock(lambda: callback(required))
                 return
         if instance_id is not None and has_id:
-            epoch = member_by_instance(live.value, joining.member_id, instance_id).epoch
+            epoch = self._certain_member(live, joining.member_id, instance_id).epoch
         else:
             known = live.value.members.get(joining.member_id)
             epoch = JOIN_EPOCH if known is None else known.epoch
@@ -105,7 +105,7 @@ class ClassicMembers:
         def stored(error: ApiError | None) -> None:
             callback(result if error is None else JoinGroupResult(error.code, joining.member_id))
 
-        if self._groups.shall_downgrade(after):
+        if self._groups.shall_downgrade(live, after):
             # It has taken the place of the last member of the new protocol: it is answered at the end of the rebalance.
             self._groups.change(group, live, after, lambda error: None)
             group.update_member(
@@ -190,9 +190,8 @@ class ClassicMembers:
             try:
                 member = self._leaving(live, one)
                 gone.append(member.member_id)
-                logger.info(
-                    "group %s: member %s is removed; client reason: %s", group.group_id, member.member_id, one.reason
-                )
+                reason = one.reason or "not provided"
+                logger.info("group %s: member %s leaves; client reason: %s", group.group_id, member.member_id, reason)
             except ApiError as error:
                 error_code = error.code
             results.append(LeaveMemberResult(one.member_id, one.group_instance_id, error_code))

@@ -266,8 +266,10 @@ class ConsumerGroupCoordinator:
         if len(group.members) >= self._config.consumer_max_size:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_max_size}")
 
-    def shall_downgrade(self, group: ConsumerGroup) -> bool:
-        return shall_downgrade(self._config.consumer_migration_policy, group, self._config.max_size)
+    def shall_downgrade(self, live: LiveConsumerGroup, after: ConsumerGroup) -> bool:
+        """Whether change() makes it a classic group."""
+        policy, max_size = self._config.consumer_migration_policy, self._config.max_size
+        return after is not live.value and shall_downgrade(policy, after, max_size)
 
     def _downgrade(
         self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup, on_stored: WriteCallback
@@ -322,7 +324,7 @@ class ConsumerGroupCoordinator:
 
         A classic group, if it has only members of the classic protocol left and may be one.
         """
-        if after is not live.value and self.shall_downgrade(after):
+        if self.shall_downgrade(live, after):
             self._downgrade(group, live, after, on_stored)
             return
         before, live.value = live.value, after
@@ -337,9 +339,10 @@ class ConsumerGroupCoordinator:
         if live.is_stored and group.first_records:
             # They remove records of this protocol too, if the group had it before; so all is written after them.
             unsaved = (unsaved or set()) | before.members.keys()
-        records = records_between(before if live.is_stored else None, after, unsaved)
+        stored = before if live.is_stored else None
+        records = records_between(stored, after, unsaved)
         if records and (after is not before or live.unsaved is not None):
-            touched = _touched(before, after) | (live.unsaved or set())
+            touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:

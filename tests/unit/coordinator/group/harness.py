@@ -313,9 +313,9 @@ class Consumers(Harness):
         self.beat("b", 2)
         assert self.value().state == "Stable"
 
-    def restarted(self):
+    def restarted(self, **config):
         """Another broker that leads the same partitions."""
-        again = type(self)(self.replica_manager, partitions=[])
+        again = type(self)(self.replica_manager, partitions=[], **config)
         for partition in range(self.config.offsets_topic_num_partitions):
             again.coordinator.on_election(partition, 1)
         again.scheduler.tick()

@@ -173,6 +173,17 @@ def test_a_static_member_may_come_back_with_the_other_protocol(mixed):
     assert mixed.beat("new", answer.member_epoch, instance_id="i").error_code == errors.GroupIdNotFound.code
 
 
+def test_what_ends_a_client_is_not_said_while_another_broker_may_coordinate_the_group(mixed):
+    (one,) = mixed.classic_group({0, 1, 2, 3}, instance_id="i")
+    mixed.join_new("new")
+    mixed.coordinator.manager.is_certain = lambda: False
+    other = SimpleNamespace(member_id="other", generation_id=one.generation_id)
+    not_coordinator = errors.NotCoordinator.code
+    assert mixed.join_classic("other", instance_id="i").error_code == not_coordinator
+    assert mixed.sync(other, instance_id="i").error_code == not_coordinator
+    assert mixed.heartbeat(other, instance_id="i") == mixed.leave("other", "i") == not_coordinator
+
+
 # -- classic members in a group of the new protocol
 
 
@@ -365,10 +376,7 @@ def test_CG_55_a_group_whose_last_member_of_the_new_protocol_is_gone_is_a_classi
 @pytest.mark.parametrize("policy", [MigrationPolicy.UPGRADE, MigrationPolicy.DISABLED])
 def test_CG_54_a_group_stays_one_of_the_new_protocol_where_the_policy_forbids_downgrades(mixed, policy):
     mixed_of_two(mixed)
-    other = MixedGroup(mixed.replica_manager, partitions=[], consumer_migration_policy=policy)
-    for partition in range(4):
-        other.coordinator.on_election(partition, 1)
-    other.scheduler.tick()
+    other = mixed.restarted(consumer_migration_policy=policy)
     (it,) = [member for member in other.value().members.values() if member.classic]
     other.leave_new("new")
     assert list(other.value().members) == [it.member_id]
@@ -400,6 +408,19 @@ def test_a_group_that_is_upgraded_again_before_its_members_have_joined_gives_awa
     assert held(mixed)[it.member_id] == it.owned
 
 
+def test_a_group_of_classic_members_alone_is_downgraded_with_its_first_change_once_the_policy_allows_it(mixed):
+    it, _ = mixed_of_two(mixed)
+    strict = mixed.restarted(consumer_migration_policy=MigrationPolicy.UPGRADE)
+    strict.leave_new("new")
+    it.generation_id, it.owned = strict.rejoin_and_sync(it)
+    again = strict.restarted()
+    assert again.rejoin_and_sync(it) == (it.generation_id, it.owned)
+    assert again.value().members.keys() == {it.member_id}
+    second = again.join_classic()
+    assert again.state() == "PreparingRebalance" and second.waits
+    assert again.join_classic(it.member_id, it.owned).error_code == second.error_code == 0
+
+
 # -- the log
 
 
@@ -420,6 +441,8 @@ def test_CG_56_an_upgrade_is_one_batch_that_begins_with_the_tombstone_of_the_cla
     # As Kafka writes it: tag 0, its size, 1 for "not null", the session timeout, protocols.
     classic = struct.pack(">i", 10_000) + b"\2" + b"\6range" + bytes([len(said) + 1]) + said + b"\0\0"
     assert bytes(of_one.value).endswith(b"\1\0" + bytes([len(classic) + 1]) + b"\1" + classic)
+    mixed.join_new("newer")
+    assert not any(kind == 2 for kind, _ in types(mixed.records()[before + len(records) :]))
     again = mixed.restarted()
     assert again.value() == mixed.value()
     assert again.value().members[one.member_id].classic == (10_000, (("range", said),))
@@ -455,6 +478,16 @@ def test_a_write_that_fails_is_made_up_for_by_the_next_one_whichever_protocol_th
     again = mixed.restarted()
     assert (again.state(), again.heartbeat(join)) == ("Stable", 0)
     assert not [key for record in live_records(mixed) if (key := read_consumer_group_key(record.key))]
+
+
+def test_an_upgrade_in_the_first_rebalance_whose_write_fails_is_written_whole_by_the_next_one(mixed):
+    mixed.join_classic(topics=("none",))
+    mixed.replica_manager.error = NotLeaderOrFollower("down")
+    assert mixed.join_new("new").error_code != 0
+    mixed.replica_manager.error = None
+    assert mixed.join_new("newer").error_code == 0
+    assert len(mixed.value().members) == 3
+    assert mixed.restarted().value() == mixed.value()
 
 
 def live_records(mixed):

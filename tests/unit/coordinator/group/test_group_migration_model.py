@@ -10,6 +10,7 @@ from kcore.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     IllegalGeneration,
+    NotLeaderOrFollower,
     UnknownMemberId,
 )
 from kcore.protocol.messages.consumer_protocol import read_subscription
@@ -168,6 +169,20 @@ class MigrationModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.clients)
     @rule(place=st.integers(0, 99))
+    def a_write_fails(self, place):
+        self.mixed.replica_manager.error = NotLeaderOrFollower("down")
+        self.some_client(place).step()
+        self.mixed.replica_manager.error = None
+
+    @precondition(lambda self: self.clients)
+    @rule(place=st.integers(0, 99))
+    def a_write_of_a_leave_fails(self, place):
+        self.mixed.replica_manager.error = NotLeaderOrFollower("down")
+        self.end(place)
+        self.mixed.replica_manager.error = None
+
+    @precondition(lambda self: self.clients)
+    @rule(place=st.integers(0, 99))
     def give_up(self, place):
         self.some_client(place).give_up()
 
@@ -189,12 +204,9 @@ class MigrationModel(RuleBasedStateMachine):
     @rule()
     def the_coordinator_moves(self):
         before, self.mixed = self.mixed, self.mixed.restarted()
-        for group_id in ("g",):
-            was, now = before.group(group_id), self.mixed.group(group_id)
-            if was is None:
-                continue
-            if was.consumer is not None and was.consumer.unsaved is None:
-                assert now.consumer.value == was.consumer.value
+        was, now = before.group(), self.mixed.group()
+        if was is not None and was.consumer is not None and was.consumer.unsaved is None and not was.first_records:
+            assert now.consumer.value == was.consumer.value
         for client in self.clients:
             if isinstance(client, ClassicClient):
                 for name in ("join", "sync"):
@@ -244,7 +256,7 @@ class MigrationModel(RuleBasedStateMachine):
             assert len(held) == len(set(held))
 
 
-MigrationModel.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+MigrationModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 
 class TestCG22CG55NoPartitionHasTwoOwnersInAGroupOfBothProtocols(MigrationModel.TestCase):
