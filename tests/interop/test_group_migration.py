@@ -3,7 +3,11 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from .test_consumer_protocol import broker, members, produce  # noqa: F401  # fixtures
+import kcore
+from kcore.errors import GroupIdNotFound
+from tests.cluster_sessions import LONG_MS
+
+from .test_consumer_protocol import FAST, broker, members, produce  # noqa: F401  # fixtures
 
 CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
 
@@ -39,6 +43,10 @@ class Owners:
     def wait_for_all(self):
         """Until each member has a partition, and each partition an owner."""
         self.group.poll_until(lambda: len(self.of) == 4 and len(set(self.of.values())) == len(self.group.consumers))
+
+
+def coordinator_of(cluster):
+    return cluster.brokers[cluster.leader("__consumer_offsets")].group_coordinator.consumer_groups
 
 
 def uses_new_protocol(broker):  # noqa: F811
@@ -89,3 +97,32 @@ def test_CG_54_CG_55_members_are_replaced_one_at_a_time_by_those_of_the_other_pr
     committed = reader.committed([TopicPartition("t", number) for number in range(4)])
     assert [tp.offset for tp in committed] == [num_sent // 4] * 4
     reader.close()
+
+
+def test_CG_55_a_group_of_both_protocols_goes_on_when_its_coordinator_is_killed_and_can_be_classic_again(
+    members,  # noqa: F811
+):
+    settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1}
+    with kcore.Cluster(3, **settings, **FAST) as cluster:
+        cluster.create_topic("t", partitions=4)
+        group = members(cluster.bootstrap_servers)
+        owners = Owners(group)
+        owners.add(**CLASSIC)
+        owners.wait_for_all()
+        new = owners.add()
+        owners.wait_for_all()
+        produce(cluster.bootstrap_servers, range(100))
+        group.poll_until(lambda: len(group.values) == 100)
+        before = coordinator_of(cluster).describe("g")
+        cluster.kill(cluster.leader("__consumer_offsets"))
+        produce(cluster.bootstrap_servers, range(100, 200))
+        group.poll_until(lambda: len(group.values) == 200)
+        after = coordinator_of(cluster).describe("g")
+        assert after.members.keys() == before.members.keys()
+        group.leave(new)
+        owners.wait_for_all()
+        produce(cluster.bootstrap_servers, range(200, 300))
+        group.poll_until(lambda: len(group.values) == 300)
+        with pytest.raises(GroupIdNotFound):
+            coordinator_of(cluster).describe("g")
+        group.close()
