@@ -100,7 +100,7 @@ class GroupMetadata:
         self.initial_delay_left_ms: float | None = None
         self.new_member_added = False
         self.num_awaiting_join = 0
-        #: Of a group of KIP-848, which is Empty here and has no members of the classic protocol.
+        #: Of a group of KIP-848, which is Empty here: it has its members there, also those of the classic protocol.
         self.consumer: LiveConsumerGroup | None = None
         #: Tombstones of the records of the other protocol, which the group had before: the next write begins with them,
         #: until one has reached the log.
