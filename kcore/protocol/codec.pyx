@@ -408,6 +408,11 @@ cdef object read_array(Cursor *c, const Op *op, bint flexible):
     return values
 
 
+cdef inline int null_struct(const Op *op):
+    """The marker byte of a struct that is null, which has 1 otherwise."""
+    return -1 if op.tag < 0 else 0
+
+
 cdef object read_value(Cursor *c, const Op *op, bint flexible):
     cdef int kind = op.kind
     cdef Py_ssize_t n
@@ -429,7 +434,7 @@ cdef object read_value(Cursor *c, const Op *op, bint flexible):
         if op.nullable:
             need(c, 1)
             c.p += 1
-            if <int8_t>(c.p - 1)[0] < 0:
+            if <int8_t>(c.p - 1)[0] <= null_struct(op):
                 return None
         return read_struct(c, <Plan>op.plan)
     elif kind == K_ARRAY:
@@ -638,7 +643,7 @@ cdef int write_value(Writer w, const Op *op, object value, bint flexible) except
         if not op.nullable:
             raise UnsupportedVersion("null where null is not allowed")
         if kind == K_STRUCT:
-            return w.integer(-1, 1)
+            return w.integer(null_struct(op), 1)
         return w.length(-1, 2 if kind == K_STRING else 4, flexible)
     if kind == K_INT32:
         return write_int(w, value, 4)

@@ -68,5 +68,6 @@ def test_a_group_goes_on_where_it_was_when_its_coordinator_is_killed(cluster):
     cluster.start(coordinator)
     second = consumer(cluster)
     partitions = [confluent_kafka.TopicPartition("t", number) for number in range(3)]
-    assert sum(at.offset for at in second.committed(partitions, timeout=DEADLINE_S)) == 2000
+    # A partition that no record went to has no offset.
+    assert sum(max(at.offset, 0) for at in second.committed(partitions, timeout=DEADLINE_S)) == 2000
     second.close()

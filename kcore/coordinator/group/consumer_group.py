@@ -34,12 +34,21 @@ class MemberState(enum.IntEnum):
     UNKNOWN = 127  # written by a newer broker
 
 
+class ClassicMember(NamedTuple):
+    """What a member that uses the classic protocol has said.  protocols: (name, metadata), in its order of preference,
+    at least one."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """topics: subscribed names, in order, each once.  regex: it wants the topics that match this too; None or "" for
     none.  epoch: the member's; -2 for a static member that is away.
 
-    assigned and revoking (what it has to give up) are disjoint; it holds both.
+    assigned and revoking (what it has to give up) are disjoint; it holds both.  classic: None for a member of the new
+    protocol.
     """
 
     member_id: str
@@ -56,6 +65,7 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Partitions = _NOTHING
     revoking: Partitions = _NOTHING
+    classic: ClassicMember | None = None
 
     @property
     def held(self) -> Partitions:
@@ -140,6 +150,8 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     regex: str | None = None
+    #: Of a JoinGroup of the classic protocol.  It always has its member's epoch, and may replace a static member.
+    classic: ClassicMember | None = None
 
     @property
     def is_full(self) -> bool:
@@ -152,9 +164,12 @@ class Heartbeat(NamedTuple):
 FindTopic = Callable[[str], TopicOfGroup | None]
 
 
-def heartbeat(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, default_assignor: str) -> ConsumerGroup:
+def heartbeat(
+    group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, default_assignor: str, *, may_assign: bool = True
+) -> ConsumerGroup:
     """The group after a member's heartbeat; the same object if it has changed nothing.
 
+    may_assign: whether there may be a new target, else the members go on with the old one.
     Raises UnknownMemberId, FencedMemberEpoch, FencedInstanceId, UnreleasedInstanceId.
     """
     before = group
@@ -168,20 +183,25 @@ def heartbeat(group: ConsumerGroup, beat: Heartbeat, find_topic: FindTopic, defa
     came_from = known or (beat.instance_id is not None and before.member_of_instance(beat.instance_id)) or None
     is_rejoin = known is not None and known.epoch > JOIN_EPOCH and member.epoch == JOIN_EPOCH
     has_changed = came_from is None or is_rejoin or _wishes(came_from) != _wishes(updated)
-    group = refreshed(group, find_topic, default_assignor, has_changed=has_changed)
+    group = refreshed(group, find_topic, default_assignor, has_changed=has_changed, may_assign=may_assign)
     return _with_member(group, _reconciled(group, group.members[beat.member_id], beat.owned))
 
 
 def refreshed(
-    group: ConsumerGroup, find_topic: FindTopic, default_assignor: str, *, has_changed: bool = False
+    group: ConsumerGroup,
+    find_topic: FindTopic,
+    default_assignor: str,
+    *,
+    has_changed: bool = False,
+    may_assign: bool = True,
 ) -> ConsumerGroup:
-    """One epoch on if has_changed or if the subscribed topics are others than the target was computed for; then with a
-    new target."""
+    """One epoch on if has_changed or if the subscribed topics are others than when the epoch last rose; with the target
+    of its epoch if it may_assign."""
     topics = _existing_topics(group, find_topic)
     metadata_hash = hash_of_topics(topics)
     if has_changed or metadata_hash != group.metadata_hash:
         group = replace(group, epoch=group.epoch + 1, metadata_hash=metadata_hash)
-    if group.assignment_epoch == group.epoch:
+    if group.assignment_epoch == group.epoch or not may_assign:
         return group
     subscribers = {
         member_id: Subscriber(
@@ -253,9 +273,9 @@ def leave(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | N
     Raises UnknownMemberId, FencedInstanceId.
     """
     if instance_id is not None:
-        member = _static_member(group, member_id, instance_id)
+        member = member_by_instance(group, member_id, instance_id)
     else:
-        member = _member(group, member_id)
+        member = member_by_id(group, member_id)
     if epoch == LEAVE_EPOCH:
         return without_members(group, [member.member_id])
     # Its process has ended: what it had to give up, it has given up.
@@ -278,7 +298,8 @@ def _with_joining_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerGroup
     if beat.instance_id is not None:
         static = group.member_of_instance(beat.instance_id)
         if static is not None and static.member_id != beat.member_id:
-            if static.epoch != LEAVE_STATIC_EPOCH:
+            uses_classic = beat.classic is not None or static.classic is not None
+            if static.epoch != LEAVE_STATIC_EPOCH and not uses_classic:
                 raise UnreleasedInstanceId(f"instance id {beat.instance_id} is owned by member {static.member_id}")
             return _with_replaced_member(group, static, beat.member_id)
     member = group.members.get(beat.member_id)
@@ -302,14 +323,16 @@ def _with_replaced_member(group: ConsumerGroup, static: ConsumerMember, member_i
     return replace(group, members=members, targets=targets)
 
 
-def _member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+def member_by_id(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    """Raises UnknownMemberId."""
     member = group.members.get(member_id)
     if member is None:
         raise UnknownMemberId(f"Member {member_id} is not a member of group {group.group_id}.")
     return member
 
 
-def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+def member_by_instance(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+    """Raises UnknownMemberId, FencedInstanceId."""
     member = group.member_of_instance(instance_id)
     if member is None:
         raise UnknownMemberId(f"Instance id {instance_id} is unknown.")
@@ -320,9 +343,9 @@ def _static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Co
 
 def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
     if beat.instance_id is not None:
-        member = _static_member(group, beat.member_id, beat.instance_id)
+        member = member_by_instance(group, beat.member_id, beat.instance_id)
     else:
-        member = _member(group, beat.member_id)
+        member = member_by_id(group, beat.member_id)
     if beat.epoch == member.epoch:
         return member
     # The answer with its new epoch was lost: it sends the previous epoch, and owns only what is assigned to it.
@@ -341,7 +364,11 @@ def _checked_member(group: ConsumerGroup, beat: Heartbeat) -> ConsumerMember:
 
 def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     """With what the heartbeat says about the member itself."""
-    changes: dict[str, object] = {"client_id": beat.client_id, "client_host": beat.client_host}
+    changes: dict[str, object] = {
+        "client_id": beat.client_id,
+        "client_host": beat.client_host,
+        "classic": beat.classic,
+    }
     if beat.rack_id is not None:
         changes["rack_id"] = beat.rack_id
     if beat.rebalance_timeout_ms != -1:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from kcore.common.text import counted
 from kcore.common.time import Time
 from kcore.coordinator.group.consumer_assignors import Partitions
 from kcore.coordinator.group.consumer_group import (
@@ -23,10 +25,12 @@ from kcore.coordinator.group.consumer_group import (
 )
 from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
-from kcore.coordinator.group.group_metadata import CONSUMER_PROTOCOL_TYPE, GroupMetadata, GroupState
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
+from kcore.coordinator.group.group_migration import downgraded, shall_downgrade, upgraded, why_not_upgraded
 from kcore.coordinator.group.group_records import group_metadata_key
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, WriteCallback
+from kcore.coordinator.group.member_metadata import JoinGroupResult, SyncGroupResult
 from kcore.coordinator.group.regex_resolver import Permitted, RegexResolver
 from kcore.coordinator.group.topic_patterns import compile_pattern
 from kcore.errors import (
@@ -38,6 +42,7 @@ from kcore.errors import (
     GroupMaxSizeReached,
     InconsistentGroupProtocol,
     NotCoordinator,
+    RebalanceInProgress,
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
@@ -83,6 +88,8 @@ class ConsumerGroupCoordinator:
         self._resolver = resolver
         #: Of a group, by id: what it has of its own, and else the broker's.  Set before the first request.
         self.settings_of: Callable[[str], ConsumerGroupSettings] = config.settings
+        #: Called under the lock of a group that has become a classic one, with its members.
+        self.on_downgraded: Callable[[GroupMetadata], None] = lambda group: None
 
     @property
     def default_assignor(self) -> str:
@@ -113,7 +120,7 @@ class ConsumerGroupCoordinator:
             live = self._live(group)
             after = leave(live.value, member_id, epoch, instance_id)
             logger.info("group %s: member %s leaves with epoch %d", group_id, member_id, epoch)
-            self._change(group, live, after, _answer(callback, HeartbeatResult(NONE, None, member_id, epoch)))
+            self.change(group, live, after, _answer(callback, HeartbeatResult(NONE, None, member_id, epoch)))
 
         self._answered(group_id, member_id, callback, act)
 
@@ -153,14 +160,14 @@ class ConsumerGroupCoordinator:
             raise CoordinatorNotAvailable(group.group_id)
         if beat.regex and (group.consumer is None or beat.regex not in group.consumer.value.regexes):
             compile_pattern(beat.regex)
-        if beat.epoch == JOIN_EPOCH and group.consumer is None:
-            self._convert_from_classic(group)
-        live = self._live(group)
-        before = live.value
+        is_classic = beat.epoch == JOIN_EPOCH and group.consumer is None
+        before = self._upgraded(group) if is_classic else self._live(group).value
         is_new = beat.member_id not in before.members
         if is_new and beat.epoch == JOIN_EPOCH:
             self._check_size(before, beat)
-        after = heartbeat(before, beat, self._find_topic, self.default_assignor)
+        may_assign = is_classic or self._may_assign(self._live(group))
+        after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
+        live = self._upgrade(group, before) if is_classic else self._live(group)
         member, known = after.members[beat.member_id], before.members.get(beat.member_id)
         if is_new:
             logger.info("group %s: member %s joins, group epoch %d", group.group_id, beat.member_id, after.epoch)
@@ -168,9 +175,16 @@ class ConsumerGroupCoordinator:
         is_told = known is not None and known.assigned == member.assigned and beat.epoch == known.epoch
         assignment = None if is_told and not beat.is_full else member.assigned
         result = HeartbeatResult(NONE, None, beat.member_id, member.epoch, assignment)
-        self._change(group, live, after, _answer(callback, result))
-        self._reset_session(group, live, beat.member_id)
+        self.change(group, live, after, _answer(callback, result))
+        self.reset_session(group, live, beat.member_id)
         return live
+
+    def _may_assign(self, live: LiveConsumerGroup) -> bool:
+        """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""
+        if live.assigned_at_ms is None:
+            return True
+        interval_ms = self.settings_of(live.value.group_id).assignment_interval_ms
+        return self._time.hi_res_clock_ms() - live.assigned_at_ms >= interval_ms
 
     def _maybe_resolve(self, group: GroupMetadata, live: LiveConsumerGroup, permitted: Permitted) -> None:
         """Have the topics of the group's regular expressions looked up where it is time."""
@@ -183,7 +197,7 @@ class ConsumerGroupCoordinator:
                 after = with_resolved(live.value, topics, self._time.milliseconds(), self._find_topic)
                 if after.epoch != live.value.epoch:
                     logger.info("group %s: other topics match, group epoch %d", group.group_id, after.epoch)
-                self._change(group, live, after, lambda error: None)
+                self.change(group, live, after, lambda error: None)
 
         self._resolver.maybe_start(
             live.regexes,
@@ -210,27 +224,87 @@ class ConsumerGroupCoordinator:
 
     # -- the other protocol ------------------------------------------------------------------------------------------
 
-    def _convert_from_classic(self, group: GroupMetadata) -> None:
-        """An empty classic group becomes one of the new protocol, with its offsets.  Raises GroupIdNotFound."""
-        if group.state is not GroupState.EMPTY:
-            raise GroupIdNotFound(
-                f"Group {group.group_id} is not a consumer group: it has members of the classic protocol."
-            )
+    def _upgraded(self, group: GroupMetadata) -> ConsumerGroup:
+        """What a classic group would be as one of the new protocol.  Raises GroupIdNotFound."""
+        members = list(group.members.values())
+        if not members:
+            return ConsumerGroup(group.group_id)
+        why_not = why_not_upgraded(
+            self._config.consumer_migration_policy, group.protocol_type, members, self._config.consumer_max_size
+        )
+        if why_not is not None:
+            raise GroupIdNotFound(f"Group {group.group_id} is not a consumer group: {why_not}.")
+        return upgraded(group.group_id, group.generation_id, group.protocol_name, members, self._find_topic)
+
+    def _upgrade(self, group: GroupMetadata, value: ConsumerGroup) -> LiveConsumerGroup:
+        """A classic group becomes one of the new protocol, with its offsets and members: _upgraded() has the value."""
+        live = group.consumer = LiveConsumerGroup(ConsumerGroup(group.group_id))
         if group.generation_id > 0:
-            self._manager.store_records(group, [(group_metadata_key(group.group_id), None)], lambda error: None)
-            group.generation_id = 0
-        group.protocol_type, group.protocol_name, group.leader_id = CONSUMER_PROTOCOL_TYPE, None, None
-        group.consumer = LiveConsumerGroup(ConsumerGroup(group.group_id))
+            group.first_records += ((group_metadata_key(group.group_id), None),)
+        for member in group.members.values():
+            group.answer_join(member, JoinGroupResult(RebalanceInProgress.code, member.member_id))
+            group.answer_sync(member, SyncGroupResult(RebalanceInProgress.code))
+        group.forget_members()
+        live.value = value
+        for member_id in value.members:
+            self.reset_session(group, live, member_id)
+        if value.members:
+            logger.info(
+                "group %s: upgraded to the consumer protocol with %s",
+                group.group_id,
+                counted(len(value.members), "member"),
+            )
+        return live
+
+    def check_new_classic_member(self, group: ConsumerGroup) -> None:
+        """Raises InconsistentGroupProtocol, GroupMaxSizeReached."""
+        if not self._config.consumer_migration_policy.may_downgrade:
+            raise InconsistentGroupProtocol(
+                f"group {group.group_id} has members with group.protocol=consumer, and "
+                f"group.consumer.migration.policy is {self._config.consumer_migration_policy.value}"
+            )
+        if len(group.members) >= self._config.consumer_max_size:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_max_size}")
+
+    def shall_downgrade(self, live: LiveConsumerGroup, after: ConsumerGroup) -> bool:
+        """Whether change() makes it a classic group."""
+        policy, max_size = self._config.consumer_migration_policy, self._config.max_size
+        return after is not live.value and shall_downgrade(policy, after, max_size)
+
+    def _downgrade(
+        self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup, on_stored: WriteCallback
+    ) -> None:
+        """The group, whose members all use the classic protocol, is a classic group from now on."""
+        for session in live.sessions.values():
+            session.cancel()
+        group.consumer = None
+        # Not the epoch after the last leave, which no member is in: what they commit before they join again counts.
+        group.adopt_members(downgraded(after, self._find_topic), live.value.epoch)
+        if live.is_stored:
+            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
+        live.value = after
+        logger.info("group %s: downgraded to the classic protocol, generation %d", group.group_id, group.generation_id)
+        assignments = {member_id: member.assignment for member_id, member in group.members.items()}
+        self._manager.store_group(group, assignments, on_stored)
+        self.on_downgraded(group)
+
+    @contextmanager
+    def uncertain_fences(self, group_id: str) -> Iterator[None]:
+        """Raises NotCoordinator for an error at which a client ends, if another broker may coordinate the group."""
+        try:
+            yield
+        except (FencedInstanceId, UnreleasedInstanceId):
+            if not self._manager.is_certain():
+                raise NotCoordinator(group_id) from None
+            raise
 
     def make_classic(self, group: GroupMetadata) -> None:
-        """For the JoinGroup of a classic client.  Raises InconsistentGroupProtocol unless the group is empty."""
+        """For the JoinGroup of a classic client: if the group is an empty one of the new protocol."""
         live = group.consumer
-        if live is None:
+        if live is None or live.value.members:
             return
-        if live.value.members:
-            raise InconsistentGroupProtocol(f"group {group.group_id} has members with group.protocol=consumer")
         if live.is_stored:
-            self._manager.store_records(group, tombstones(live.value), lambda error: None)
+            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
         group.consumer = group.protocol_type = None
 
     def describe(self, group_id: str) -> ConsumerGroup:
@@ -243,19 +317,32 @@ class ConsumerGroupCoordinator:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def _change(
+    def change(
         self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup, on_stored: WriteCallback
     ) -> None:
-        """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log."""
+        """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log.
+
+        A classic group, if it has only members of the classic protocol left and may be one.
+        """
+        if self.shall_downgrade(live, after):
+            self._downgrade(group, live, after, on_stored)
+            return
         before, live.value = live.value, after
+        if after.assignment_epoch != before.assignment_epoch:
+            live.assigned_at_ms = self._time.hi_res_clock_ms()
         for member_id in [member_id for member_id in live.sessions if member_id not in after.members]:
             live.sessions.pop(member_id).cancel()
         for member_id, member in after.members.items():
             if member is not before.members.get(member_id):
                 self._watch_revocation(group, live, member)
-        records = records_between(before if live.is_stored else None, after, live.unsaved)
+        unsaved = live.unsaved
+        if live.is_stored and group.first_records:
+            # They remove records of this protocol too, if the group had it before; so all is written after them.
+            unsaved = (unsaved or set()) | before.members.keys()
+        stored = before if live.is_stored else None
+        records = records_between(stored, after, unsaved)
         if records and (after is not before or live.unsaved is not None):
-            touched = _touched(before, after) | (live.unsaved or set())
+            touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:
@@ -290,8 +377,13 @@ class ConsumerGroupCoordinator:
 
     # -- time --------------------------------------------------------------------------------------------------------
 
-    def _reset_session(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str) -> None:
-        timeout_ms = self.settings_of(group.group_id).session_timeout_ms
+    def reset_session(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str) -> Session:
+        """After a sign of life."""
+        classic = live.value.members[member_id].classic
+        if classic is not None:
+            timeout_ms = classic.session_timeout_ms
+        else:
+            timeout_ms = self.settings_of(group.group_id).session_timeout_ms
         deadline_ms = self._time.hi_res_clock_ms() + timeout_ms
         session = live.sessions.get(member_id)
         if session is None:
@@ -299,10 +391,27 @@ class ConsumerGroupCoordinator:
         session.deadline_ms = deadline_ms
         task = session.task
         if task is not None and task.deadline_ms <= deadline_ms:
-            return  # it fires early, and waits on
+            return session  # it fires early, and waits on
         if task is not None:
             task.cancel()
         session.task = self._timer.add(lambda: self._check_session(group, member_id, session), timeout_ms)
+        return session
+
+    def watch(
+        self, group: GroupMetadata, live: LiveConsumerGroup, member: ConsumerMember, task_name: str, why: str
+    ) -> None:
+        """Fence a member that has not done what it has to within its rebalance timeout; with set_task() of its session
+        that time is over."""
+        session = live.sessions[member.member_id]
+
+        def late() -> None:
+            with group:
+                # The session of a member that is gone, or of a group that is no more, has no tasks.
+                if group.state is not GroupState.DEAD and getattr(session, task_name) is task:
+                    self._fence(group, live, member.member_id, why)
+
+        task = self._timer.add(late, member.rebalance_timeout_ms)
+        session.set_task(task_name, task)
 
     def _check_session(self, group: GroupMetadata, member_id: str, session: Session) -> None:
         with group:
@@ -320,10 +429,11 @@ class ConsumerGroupCoordinator:
         session = live.sessions.get(member.member_id)
         if session is None:
             session = live.sessions[member.member_id] = Session(self._time.hi_res_clock_ms())
+        if member.classic is None:
+            session.set_task("rejoin_task", None)
+            session.set_task("sync_task", None)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
-            if session.revocation_task is not None:
-                session.revocation_task.cancel()
-                session.revocation_task = None
+            session.set_task("revocation_task", None)
         elif session.revocation_task is None and member.rebalance_timeout_ms >= 0:
             session.revocation_task = self._timer.add(
                 lambda: self._check_revocation(group, member.member_id, session, member.epoch),
@@ -341,7 +451,7 @@ class ConsumerGroupCoordinator:
 
     def _fence(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str, why: str) -> None:
         logger.info("group %s: member %s is fenced: it %s", group.group_id, member_id, why)
-        self._change(group, live, without_members(live.value, [member_id]), lambda error: None)
+        self.change(group, live, without_members(live.value, [member_id]), lambda error: None)
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
@@ -349,7 +459,7 @@ class ConsumerGroupCoordinator:
         live = group.consumer
         if live is not None:
             for member in live.value.members.values():
-                self._reset_session(group, live, member.member_id)
+                self.reset_session(group, live, member.member_id)
                 self._watch_revocation(group, live, member)
 
     @staticmethod

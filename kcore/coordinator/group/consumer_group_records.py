@@ -14,9 +14,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kcore.coordinator.group.consumer_assignors import Partitions
-from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
+from kcore.coordinator.group.consumer_group import (
+    ClassicMember,
+    ConsumerGroup,
+    ConsumerMember,
+    MemberState,
+    ResolvedRegex,
+)
 from kcore.protocol.messages.consumer_group_records import (
-    NO_CLASSIC_MEMBER,
+    ClassicMemberMetadata,
+    ClassicProtocol,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMemberRecordKey,
@@ -119,13 +126,14 @@ def _changed_members(
     ]
 
 
-def tombstones(group: ConsumerGroup) -> list[Record]:
-    """What removes all records of a group."""
+def tombstones(group: ConsumerGroup, others: Collection[str] = ()) -> list[Record]:
+    """What removes all records of a group.  others: members that it has no more, but perhaps records of."""
     group_id = group.group_id
+    members = dict.fromkeys((*group.members, *others))
     return [
-        *((_key(t, group_id, member_id), None) for t in (CURRENT, TARGET) for member_id in group.members),
+        *((_key(t, group_id, member_id), None) for t in (CURRENT, TARGET) for member_id in members),
         (_key(TARGET_EPOCH, group_id), None),
-        *((_key(MEMBER, group_id, member_id), None) for member_id in group.members),
+        *((_key(MEMBER, group_id, member_id), None) for member_id in members),
         *((_regex_key(group_id, regex), None) for regex in group.resolved),
         (_key(GROUP_EPOCH, group_id), None),
     ]
@@ -158,7 +166,13 @@ def _regex_value(resolved: ResolvedRegex) -> bytes:
 
 
 def _member_value(member: ConsumerMember) -> bytes:
-    value = ConsumerGroupMemberMetadataValue(
+    classic = None
+    if member.classic is not None:
+        classic = ClassicMemberMetadata(
+            session_timeout_ms=member.classic.session_timeout_ms,
+            supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in member.classic.protocols],
+        )
+    return ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
         rack_id=member.rack_id,
         client_id=member.client_id,
@@ -167,9 +181,8 @@ def _member_value(member: ConsumerMember) -> bytes:
         subscribed_topic_regex=member.regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
-    )
-    no_tags = 1
-    return value.encode(0)[:-no_tags] + NO_CLASSIC_MEMBER
+        classic_member_metadata=classic,
+    ).encode(0)
 
 
 def _current_value(member: ConsumerMember) -> bytes:
@@ -249,7 +262,7 @@ class ConsumerGroupReplay:
                     revoking=_partitions_of(current.partitions_pending_revocation),
                 )
             members[member_id] = member
-        targets = {member_id: self.targets.get(member_id, frozenset()) for member_id in members}
+        targets = {member_id: self.targets[member_id] for member_id in members if member_id in self.targets}
         return ConsumerGroup(
             self.group_id,
             self.epoch.epoch,
@@ -262,6 +275,11 @@ class ConsumerGroupReplay:
 
 
 def _member_of(member_id: str, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
+    of_classic = value.classic_member_metadata
+    classic = None
+    if of_classic is not None and of_classic.supported_protocols:
+        protocols = tuple((protocol.name, protocol.metadata) for protocol in of_classic.supported_protocols)
+        classic = ClassicMember(of_classic.session_timeout_ms, protocols)
     return ConsumerMember(
         member_id,
         value.instance_id,
@@ -272,6 +290,7 @@ def _member_of(member_id: str, value: ConsumerGroupMemberMetadataValue) -> Consu
         tuple(sorted(set(value.subscribed_topic_names))),
         value.server_assignor,
         value.subscribed_topic_regex,
+        classic=classic,
     )
 
 

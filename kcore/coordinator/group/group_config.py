@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,24 @@ class ConsumerGroupSettings(NamedTuple):
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    assignment_interval_ms: int = 0
+
+
+class MigrationPolicy(enum.Enum):
+    """group.consumer.migration.policy: which way groups with members may change."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def may_upgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def may_downgrade(self) -> bool:
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +43,10 @@ class GroupConfig:
     #: Of the groups of KIP-848, whose members cannot choose.  The assignors by name, the default first.
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 0
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_regex_refresh_interval_ms: int = 600_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
@@ -36,4 +57,6 @@ class GroupConfig:
 
     def settings(self, group_id: str) -> ConsumerGroupSettings:
         """Of a group that has none of its own."""
-        return ConsumerGroupSettings(self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms)
+        return ConsumerGroupSettings(
+            self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms, self.consumer_assignment_interval_ms
+        )

@@ -5,26 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from random import Random
-from typing import NamedTuple
 
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.classic_members import ClassicMembers
 from kcore.coordinator.group.consumer_group import FindTopic
 from kcore.coordinator.group.consumer_group_coordinator import ConsumerGroupCoordinator
 from kcore.coordinator.group.group_admin import GroupAdmin
 from kcore.coordinator.group.group_config import GroupConfig
-from kcore.coordinator.group.group_metadata import (
-    GroupMetadata,
-    GroupState,
-)
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.coordinator.group.group_offsets import GroupOffsets
+from kcore.coordinator.group.member_checks import MemberChecks
 from kcore.coordinator.group.member_metadata import (
     UNKNOWN_MEMBER_ID,
+    GroupMember,
     JoinCallback,
     JoinGroupResult,
+    LeaveMemberResult,
+    LeavingMember,
     MemberMetadata,
     Protocols,
     SyncCallback,
@@ -36,9 +37,7 @@ from kcore.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
-    FencedInstanceId,
     GroupMaxSizeReached,
-    IllegalGeneration,
     InconsistentGroupProtocol,
     InvalidSessionTimeout,
     MemberIdRequired,
@@ -54,20 +53,6 @@ logger = logging.getLogger(__name__)
 #: A new member cannot send heartbeats while its JoinGroup is parked, and a client that gave up leaves no trace; so the
 #: parked request itself expires.  Source: GroupCoordinator.NewMemberJoinTimeoutMs, Kafka 3.9.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-
-
-class LeavingMember(NamedTuple):
-    """member_id "" removes the static member of that instance id, whatever its id (an administrator's request)."""
-
-    member_id: str
-    group_instance_id: str | None = None
-    reason: str | None = None
-
-
-class LeaveMemberResult(NamedTuple):
-    member_id: str
-    group_instance_id: str | None
-    error_code: int
 
 
 class GroupCoordinator:
@@ -112,9 +97,12 @@ class GroupCoordinator:
         #: The groups of KIP-848.
         resolver = RegexResolver(disk_scheduler or scheduler, time, topic_names)
         self.consumer_groups = ConsumerGroupCoordinator(self.manager, config, time, timer, find_topic, resolver)
+        self._checks = MemberChecks(self.manager)
+        self._classic_members = ClassicMembers(self.consumer_groups, find_topic, random)
+        self.consumer_groups.on_downgraded = self._on_downgraded
         #: Requests of administrators.
         self.admin = GroupAdmin(self.manager)
-        self.offsets = GroupOffsets(self.manager, self._check_member_of_generation, self._reset_session)
+        self.offsets = GroupOffsets(self.manager, self._checks.of_generation, self._reset_session)
 
     def startup(self) -> None:
         self.manager.startup()
@@ -179,12 +167,19 @@ class GroupCoordinator:
         reason = reason or "not provided"
         with group:
             try:
-                self._check_join(group, joining)
-                if member_id == UNKNOWN_MEMBER_ID:
+                if group.state is GroupState.DEAD:
+                    # Being removed, or moved to another broker: the member shall look for the coordinator again.
+                    raise CoordinatorNotAvailable(group_id)
+                self.consumer_groups.make_classic(group)
+                if group.consumer is not None:
+                    self._classic_members.join(group, joining, require_known_member_id, callback)
+                elif member_id == UNKNOWN_MEMBER_ID:
+                    self._check_join(group, joining)
                     self._join_new_member(
                         group, joining, require_known_member_id, support_skipping_assignment, reason, callback
                     )
                 else:
+                    self._check_join(group, joining)
                     self._join_current_member(group, joining, reason, callback)
             except ApiError as error:
                 result = JoinGroupResult(error.code, joining.member_id)
@@ -199,10 +194,6 @@ class GroupCoordinator:
         return group
 
     def _check_join(self, group: GroupMetadata, joining: MemberMetadata) -> None:
-        if group.state is GroupState.DEAD:
-            # Being removed, or moved to another broker: the member shall look for the coordinator again.
-            raise CoordinatorNotAvailable(group.group_id)
-        self.consumer_groups.make_classic(group)
         if not self._accept_joining_member(group, joining.member_id):
             group.remove(joining.member_id)
             joining.member_id = UNKNOWN_MEMBER_ID
@@ -260,7 +251,7 @@ class GroupCoordinator:
                 raise UnknownMemberId(member_id)
             self._add_member_and_rebalance(group, joining, callback, reason)
             return
-        self._check_current_member(group, member_id, joining.group_instance_id)
+        self._checks.current(group, member_id, joining.group_instance_id)
         if group.state is GroupState.EMPTY:
             raise UnknownMemberId(member_id)
         member = group.members[member_id]
@@ -487,7 +478,11 @@ class GroupCoordinator:
             return
         with group:
             try:
-                self._check_sync(group, generation_id, member_id, protocol_type, protocol_name, group_instance_id)
+                if group.consumer is not None and group.state is not GroupState.DEAD:
+                    who = GroupMember(member_id, group_instance_id, generation_id)
+                    self._classic_members.sync(group, who, (protocol_type, protocol_name), callback)
+                    return
+                self._checks.sync(group, generation_id, member_id, protocol_type, protocol_name, group_instance_id)
             except ApiError as error:
                 refused = SyncGroupResult(error.code)
                 group.after_unlock(lambda: callback(refused))
@@ -505,25 +500,6 @@ class GroupCoordinator:
                 if missing:
                     logger.warning("group %s: the leader assigned nothing to %s", group_id, missing)
                 self._store_assignment(group, {other: assignments.get(other, b"") for other in group.members})
-
-    def _check_sync(
-        self,
-        group: GroupMetadata,
-        generation_id: int,
-        member_id: str,
-        protocol_type: str | None,
-        protocol_name: str | None,
-        group_instance_id: str | None,
-    ) -> None:
-        self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
-        if (protocol_type is not None and protocol_type != group.protocol_type) or (
-            protocol_name is not None and protocol_name != group.protocol_name
-        ):
-            raise InconsistentGroupProtocol(f"{protocol_type}, {protocol_name}")
-        if group.state is GroupState.EMPTY:
-            raise UnknownMemberId(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise RebalanceInProgress(group.group_id)
 
     def _store_assignment(self, group: GroupMetadata, assignments: dict[str, bytes]) -> None:
         generation_id = group.generation_id
@@ -591,7 +567,10 @@ class GroupCoordinator:
         except CoordinatorLoadInProgress:
             return  # there is nothing to say about the member yet, so it shall simply go on
         with group:
-            self._check_member_of_generation(group, member_id, group_instance_id, generation_id)
+            if group.consumer is not None and group.state is not GroupState.DEAD:
+                self._classic_members.heartbeat(group, GroupMember(member_id, group_instance_id, generation_id))
+                return
+            self._checks.of_generation(group, member_id, group_instance_id, generation_id)
             if group.state is GroupState.EMPTY:
                 raise UnknownMemberId(member_id)
             self._reset_session(group, group.members[member_id])
@@ -642,6 +621,8 @@ class GroupCoordinator:
         with group:
             if group.state is GroupState.DEAD:
                 raise CoordinatorNotAvailable(group_id)
+            if group.consumer is not None:
+                return self._classic_members.leave(group, leaving)
             return [self._leave(group, member) for member in leaving]
 
     def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> LeaveMemberResult:
@@ -664,7 +645,7 @@ class GroupCoordinator:
             self._maybe_complete_join(group)
             return
         else:
-            self._check_current_member(group, member_id, instance_id)
+            self._checks.current(group, member_id, instance_id)
         self._remove_member(
             group, group.members[member_id], f"{member_id} leaves; client reason: {reason or 'not provided'}"
         )
@@ -693,6 +674,11 @@ class GroupCoordinator:
         if len(group.members) > self.config.max_size:
             self._prepare_rebalance(group, f"loaded with more than group.max.size={self.config.max_size} members")
 
+    def _on_downgraded(self, group: GroupMetadata) -> None:
+        for member in group.members.values():
+            self._reset_session(group, member)
+        self._prepare_rebalance(group, "the last member with group.protocol=consumer has left")
+
     def _on_group_unloaded(self, group: GroupMetadata) -> None:
         group.transition_to(GroupState.DEAD)
         self.consumer_groups.on_unloaded(group)
@@ -706,23 +692,3 @@ class GroupCoordinator:
             group.answer_sync(member, SyncGroupResult(NotCoordinator.code))
             if member.heartbeat_task is not None:
                 member.heartbeat_task.cancel()
-
-    def _check_current_member(self, group: GroupMetadata, member_id: str, group_instance_id: str | None) -> None:
-        """Raises FencedInstanceId if another member has the instance id, UnknownMemberId if either id is not known."""
-        if group_instance_id is not None:
-            current = group.static_members.get(group_instance_id)
-            if current is None:
-                raise UnknownMemberId(f"no member has the instance id {group_instance_id}")
-            if current != member_id:
-                raise (FencedInstanceId if self.manager.is_certain() else NotCoordinator)(group_instance_id)
-        if member_id not in group.members:
-            raise UnknownMemberId(member_id)
-
-    def _check_member_of_generation(
-        self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> None:
-        if group.state is GroupState.DEAD:
-            raise CoordinatorNotAvailable(group.group_id)
-        self._check_current_member(group, member_id, group_instance_id)
-        if generation_id != group.generation_id:
-            raise IllegalGeneration(f"{generation_id}, the group is at {group.generation_id}")

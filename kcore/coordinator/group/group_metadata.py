@@ -100,8 +100,11 @@ class GroupMetadata:
         self.initial_delay_left_ms: float | None = None
         self.new_member_added = False
         self.num_awaiting_join = 0
-        #: Of a group of KIP-848, which is Empty here and has no members of the classic protocol.
+        #: Of a group of KIP-848, which is Empty here: it has its members there, also those of the classic protocol.
         self.consumer: LiveConsumerGroup | None = None
+        #: Tombstones of the records of the other protocol, which the group had before: the next write begins with them,
+        #: until one has reached the log.
+        self.first_records: tuple[tuple[bytes, bytes | None], ...] = ()
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
         #: By producer id: offsets of open transactions; append_offset -1 while they are on their way to the log.
@@ -165,6 +168,31 @@ class GroupMetadata:
         else:
             self.protocol_name = None
             self.transition_to(GroupState.EMPTY)
+        self.update_subscribed_topics()
+
+    def forget_members(self) -> None:
+        """Empty from now on, as one that never had a generation: the group goes on with the new protocol.
+
+        Requests of members that wait are to be answered before.
+        """
+        for member_id in [*self.members, *self.pending_members]:
+            self.remove(member_id)
+        for task in (self.join_task, self.sync_task):
+            if task is not None:
+                task.cancel()
+        self.join_task = self.sync_task = self.initial_delay_left_ms = None
+        self.new_member_added = False
+        self.state, self.state_timestamp = GroupState.EMPTY, self._time.milliseconds()
+        self.generation_id = 0
+        self.protocol_type, self.protocol_name, self.leader_id = CONSUMER_PROTOCOL_TYPE, None, None
+        self.update_subscribed_topics()
+
+    def adopt_members(self, members: Iterable[MemberMetadata], generation_id: int) -> None:
+        """Stable with these from now on: the group goes on with the classic protocol."""
+        for member in members:
+            self.add(member)
+        self.generation_id, self.protocol_name = generation_id, self.select_protocol()
+        self.state, self.state_timestamp = GroupState.STABLE, self._time.milliseconds()
         self.update_subscribed_topics()
 
     # -- members -----------------------------------------------------------------------------------------------------

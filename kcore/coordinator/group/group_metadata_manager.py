@@ -205,7 +205,10 @@ class GroupMetadataManager:
     # -- storing -----------------------------------------------------------------------------------------------------
 
     def store_group(
-        self, group: GroupMetadata, assignments: dict[str, bytes], callback: Callable[[ApiError | None], None]
+        self,
+        group: GroupMetadata,
+        assignments: dict[str, bytes],
+        callback: Callable[[ApiError | None], None],
     ) -> None:
         """Under the group's lock: write its metadata as they are now; callback(error) runs without the lock."""
         protocol = group.protocol_name
@@ -231,7 +234,7 @@ class GroupMetadataManager:
             ],
         )
         now_ms = self._time.milliseconds()
-        builder = RecordBatchBuilder()
+        builder, first_appended = self._builder(group)
         try:
             builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
         except ValueError as error:
@@ -242,7 +245,9 @@ class GroupMetadataManager:
 
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
-            if error is not None:
+            if error is None:
+                first_appended()
+            else:
                 logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
                 error = _error_for_members(error)
             callback(error)
@@ -257,18 +262,35 @@ class GroupMetadataManager:
     ) -> None:
         """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock."""
         now_ms = self._time.milliseconds()
-        builder = RecordBatchBuilder()
+        builder, first_appended = self._builder(group)
         for key, value in records:
             builder.append(value, key, timestamp=now_ms)
 
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
-            if error is not None:
+            if error is None:
+                first_appended()
+            else:
                 logger.warning("group %s: storing its records failed: %s", group.group_id, error)
                 error = _error_for_consumers(error)
             callback(error)
 
         self._append_after_unlock(group, builder.build(), appended)
+
+    def _builder(self, group: GroupMetadata) -> tuple[RecordBatchBuilder, Callable[[], None]]:
+        """A batch that begins with the group's first records, and what to call when it is in the log."""
+        first, now_ms = group.first_records, self._time.milliseconds()
+        builder = RecordBatchBuilder()
+        for key, value in first:
+            builder.append(value, key, timestamp=now_ms)
+
+        def appended() -> None:
+            if first:
+                with group:
+                    if group.first_records is first:
+                        group.first_records = ()
+
+        return builder, appended
 
     def store_offsets(
         self,
@@ -447,6 +469,8 @@ class GroupMetadataManager:
                 builder.append(None, offset_commit_key(group.group_id, topic_partition), timestamp=now_ms)
             if group.state is GroupState.DEAD:
                 self.remove_group(group)
+                for key, _ in group.first_records:
+                    builder.append(None, key, timestamp=now_ms)
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
                     builder.append(None, group_metadata_key(group.group_id), timestamp=now_ms)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
-from kcore.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID, MemberMetadata
+from kcore.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID, GroupMember, MemberMetadata
 from kcore.errors import (
     ApiError,
     CoordinatorNotAvailable,
@@ -19,15 +18,6 @@ from kcore.errors import (
     StaleMemberEpoch,
     UnknownMemberId,
 )
-
-
-class GroupMember(NamedTuple):
-    """Who commits offsets in a transaction, as far as the request says."""
-
-    member_id: str = UNKNOWN_MEMBER_ID
-    group_instance_id: str | None = None
-    generation_id: int = -1
-
 
 NO_MEMBER = GroupMember()
 

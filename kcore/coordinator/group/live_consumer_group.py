@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kcore.coordinator.group.consumer_group import ConsumerGroup
 from kcore.coordinator.group.regex_resolver import RegexState
-from kcore.errors import ApiError, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
+from kcore.errors import ApiError, IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from kcore.purgatory.timer import TimerTask
 
 WriteCallback = Callable[[ApiError | None], None]
@@ -16,16 +16,26 @@ WriteCallback = Callable[[ApiError | None], None]
 @dataclass(slots=True)
 class Session:
     """When a member is taken for dead, in ms of the hi-res clock, and what fences it at that time, or when it has not
-    given up its partitions in time."""
+    given up its partitions, joined again or sent SyncGroup in time (the latter two: of the classic protocol)."""
 
     deadline_ms: float
     task: TimerTask | None = None
     revocation_task: TimerTask | None = None
+    rejoin_task: TimerTask | None = None
+    sync_task: TimerTask | None = None
 
     def cancel(self) -> None:
-        for task in (self.task, self.revocation_task):
-            if task is not None:
-                task.cancel()
+        if self.task is not None:
+            self.task.cancel()
+        for name in ("revocation_task", "rejoin_task", "sync_task"):
+            self.set_task(name, None)
+
+    def set_task(self, name: str, task: TimerTask | None) -> None:
+        """In place of the one of that name, which does not fire any more."""
+        before = getattr(self, name)
+        if before is not None:
+            before.cancel()
+        setattr(self, name, task)
 
 
 @dataclass(slots=True)
@@ -33,11 +43,13 @@ class LiveConsumerGroup:
     """What GroupMetadata.consumer is.  Under the group's lock.
 
     value: as its records say once all writes that are under way are in the log.
+    assigned_at_ms: when its target was computed last, in ms of the hi-res clock; None if not since this broker has it.
     unsaved: members whose records a write did not bring into the log; None if there is no such write.
     waiting: by number, writes that are under way, and who waits for each.
     """
 
     value: ConsumerGroup
+    assigned_at_ms: float | None = None
     is_stored: bool = False
     unsaved: set[str] | None = None
     waiting: dict[int, list[WriteCallback]] = field(default_factory=dict)
@@ -48,7 +60,7 @@ class LiveConsumerGroup:
     def check_offset_commit(self, member_id: str, epoch: int, *, has_member_epochs: bool = True) -> None:
         """has_member_epochs: whether the request's version can name StaleMemberEpoch.
 
-        Raises UnknownMemberId, StaleMemberEpoch, UnsupportedVersion.
+        Raises UnknownMemberId, StaleMemberEpoch, UnsupportedVersion, of the classic protocol IllegalGeneration.
         """
         if epoch < 0 and not self.value.members:
             return  # tools, and consumers that have their partitions assigned by hand
@@ -59,6 +71,10 @@ class LiveConsumerGroup:
         member = self.value.members.get(member_id) if member_id is not None else None
         if member is None:
             raise UnknownMemberId(f"Member {member_id} is not a member of group {self.value.group_id}.")
+        if member.classic is not None:
+            if epoch != member.epoch:
+                raise IllegalGeneration(f"Member {member_id} is in epoch {member.epoch}, not {epoch}.")
+            return
         if not has_member_epochs:
             raise UnsupportedVersion(f"member {member_id} uses the consumer protocol: version 9 or newer is needed")
         if epoch != member.epoch:

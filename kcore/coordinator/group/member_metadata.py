@@ -45,6 +45,28 @@ class SyncGroupResult:
     assignment: bytes = b""
 
 
+class LeavingMember(NamedTuple):
+    """member_id "" removes the static member of that instance id, whatever its id (an administrator's request)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveMemberResult(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error_code: int
+
+
+class GroupMember(NamedTuple):
+    """Who asks, as far as the request says."""
+
+    member_id: str = UNKNOWN_MEMBER_ID
+    group_instance_id: str | None = None
+    generation_id: int = -1
+
+
 JoinCallback = Callable[[JoinGroupResult], None]
 SyncCallback = Callable[[SyncGroupResult], None]
 

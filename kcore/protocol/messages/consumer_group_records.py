@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from kcore.errors import CorruptMessage, InvalidRequest, UnsupportedVersion
-from kcore.protocol.schema import Message, Struct, array, int8, int32, int64, string, uuid
+from kcore.protocol.schema import Message, Struct, array, bytes_, int8, int32, int64, string, struct, uuid
 
 
 class ConsumerGroupRecordKey(Message):
@@ -39,8 +39,24 @@ class ConsumerGroupMetadataValue(Message):
     metadata_hash: int = int64(tag=0)
 
 
+class ClassicProtocol(Struct):
+    name: str = string()
+    metadata: bytes = bytes_()
+
+
+class ClassicMemberMetadata(Struct):
+    """Of a member that uses the classic protocol in such a group."""
+
+    session_timeout_ms: int = int32()
+    supported_protocols: list[ClassicProtocol] = array(ClassicProtocol)
+
+
 class ConsumerGroupMemberMetadataValue(Message):
-    """Type 5: who a member is and what it wants.  Tag 0: NO_CLASSIC_MEMBER."""
+    """Type 5: who a member is and what it wants.
+
+    classic_member_metadata: None for a member of the new protocol; for Kafka a record without the tag is of a classic
+    member, without protocols.
+    """
 
     min_version, max_version, flexible_version = 0, 0, 0
 
@@ -52,11 +68,7 @@ class ConsumerGroupMemberMetadataValue(Message):
     subscribed_topic_regex: str | None = string(nullable="0+")
     rebalance_timeout_ms: int = int32(default=-1)
     server_assignor: str | None = string(nullable="0+")
-
-
-#: Tagged fields: one, of tag 0 and one byte, a null struct (0 in a tagged field, -1 elsewhere).  It stands for a member
-#: of the new protocol; for Kafka a record without the tag is of a classic member.
-NO_CLASSIC_MEMBER = b"\x01\x00\x01\x00"
+    classic_member_metadata: ClassicMemberMetadata | None = struct(ClassicMemberMetadata, nullable="0+", tag=0)
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message):

@@ -34,6 +34,26 @@ class ConsumerProtocolAssignment(Message):
     user_data: bytes | None = bytes_(nullable="0+", default=None)
 
 
+def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
+    """A subscription of any version.  Raises InvalidRequest for other bytes.
+
+    Where only the fields of version 0 can be read (subscribed_topics() has why), only these are set.
+    """
+    version = _check_version(metadata, "ConsumerProtocolSubscription")
+    try:
+        return ConsumerProtocolSubscription.decode(
+            metadata, min(version, ConsumerProtocolSubscription.max_version), position=2
+        )
+    except InvalidRequest:
+        return ConsumerProtocolSubscription.decode(metadata, 0, position=2)
+
+
+def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
+    """An assignment of any version, all of which have the same fields.  Raises InvalidRequest for other bytes."""
+    _check_version(assignment, "ConsumerProtocolAssignment")
+    return ConsumerProtocolAssignment.decode(assignment, 0, position=2)
+
+
 def subscribed_topics(metadata: bytes) -> list[str]:
     """The topics of a subscription of any version.  Raises InvalidRequest for other bytes.
 
@@ -47,14 +67,14 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
     """The partitions of an assignment of any version, all of which begin with the fields of version 0.  Raises
     InvalidRequest for other bytes."""
-    _check_version(assignment, "ConsumerProtocolAssignment")
-    return ConsumerProtocolAssignment.decode(assignment, 0, position=2).assigned_partitions
+    return read_assignment(assignment).assigned_partitions
 
 
-def _check_version(data: bytes, name: str) -> None:
+def _check_version(data: bytes, name: str) -> int:
     """Raises InvalidRequest."""
     if len(data) < 2:
         raise InvalidRequest(f"{name}: version expected, {len(data)} bytes left")
     (version,) = struct.unpack_from(">h", data)
     if version < 0:
         raise InvalidRequest(f"{name}: version {version}")
+    return int(version)

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least, between
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least, between, one_of
 from kcore.common.text import nearest
 from kcore.coordinator.group.consumer_assignors import ASSIGNORS
-from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_config import GroupConfig, MigrationPolicy
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
@@ -228,6 +228,15 @@ _BROKER_KEYS = [
     ),
     ConfigKey("group.consumer.min.heartbeat.interval.ms", _INT, 5000, at_least(1), "The least that may be set."),
     ConfigKey("group.consumer.max.heartbeat.interval.ms", _INT, 15_000, at_least(1), "The most that may be set."),
+    ConfigKey(
+        "group.consumer.assignment.interval.ms",
+        _INT,
+        0,
+        at_least(0),
+        "The least time between two assignments of a group of that protocol.",
+    ),
+    ConfigKey("group.consumer.min.assignment.interval.ms", _INT, 0, at_least(0), "The least that may be set."),
+    ConfigKey("group.consumer.max.assignment.interval.ms", _INT, 15_000, at_least(0), "The most that may be set."),
     ConfigKey("group.consumer.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group of that protocol."),
     ConfigKey(
         "group.consumer.assignors",
@@ -235,6 +244,13 @@ _BROKER_KEYS = [
         ["uniform", "range"],
         None,
         "Assignors that members of that protocol may ask for, the default first: uniform and range.",
+    ),
+    ConfigKey(
+        "group.consumer.migration.policy",
+        _STRING,
+        "bidirectional",
+        lambda value: one_of(*(policy.value for policy in MigrationPolicy))(value.lower()),
+        "Which way groups with members may change their protocol: bidirectional, upgrade, downgrade or disabled.",
     ),
     ConfigKey(
         "group.consumer.regex.refresh.interval.ms",
@@ -549,8 +565,10 @@ class KafkaConfig:
             initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
             consumer_session_timeout_ms=self["group.consumer.session.timeout.ms"],
             consumer_heartbeat_interval_ms=self["group.consumer.heartbeat.interval.ms"],
+            consumer_assignment_interval_ms=self["group.consumer.assignment.interval.ms"],
             consumer_max_size=self["group.consumer.max.size"],
             consumer_assignors=_assignors(self["group.consumer.assignors"]),
+            consumer_migration_policy=MigrationPolicy(self["group.consumer.migration.policy"].lower()),
             consumer_regex_refresh_interval_ms=self["group.consumer.regex.refresh.interval.ms"],
             offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
             offsets_retention_minutes=self["offsets.retention.minutes"],
@@ -653,7 +671,7 @@ def _assignors(values: Sequence[str]) -> tuple[str, ...]:
 def _check_consumer_groups(values: Mapping[str, Any]) -> None:
     """Raises InvalidConfig."""
     _assignors(values["group.consumer.assignors"])
-    for what in ("heartbeat.interval.ms", "session.timeout.ms"):
+    for what in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
         least, value, most = (values[f"group.consumer.{limit}{what}"] for limit in ("min.", "", "max."))
         if not least <= value <= most:
             raise InvalidConfig(

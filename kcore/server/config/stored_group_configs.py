@@ -29,6 +29,7 @@ from kcore.server.config.kafka_config import KafkaConfig
 logger = logging.getLogger(__name__)
 
 SESSION_TIMEOUT, HEARTBEAT_INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 #: A group without one of these has the broker's setting of the same name with "group." before it.
 GROUP_CONFIG_DEF = ConfigDef(
@@ -46,6 +47,13 @@ GROUP_CONFIG_DEF = ConfigDef(
             5000,
             at_least(1),
             "How often members with group.protocol=consumer send heartbeats.",
+        ),
+        ConfigKey(
+            ASSIGNMENT_INTERVAL,
+            ConfigType.INT,
+            0,
+            at_least(0),
+            "The least time between two assignments to members with group.protocol=consumer.",
         ),
     ]
 )
@@ -73,7 +81,8 @@ class StoredGroupConfigs:
     def settings(self, group_id: str) -> ConsumerGroupSettings:
         """What is in force."""
         own = self.of_group(group_id)
-        return ConsumerGroupSettings(*(self._value(name, own) for name in (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)))
+        names = (SESSION_TIMEOUT, HEARTBEAT_INTERVAL, ASSIGNMENT_INTERVAL)
+        return ConsumerGroupSettings(*(self._value(name, own) for name in names))
 
     def _value(self, name: str, own: Mapping[str, str]) -> int:
         value: int = GROUP_CONFIG_DEF[name].parse(own[name]) if name in own else self._config[f"group.{name}"]

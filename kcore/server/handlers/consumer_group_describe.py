@@ -23,7 +23,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_CONSUMER_MEMBER = 1
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 class Handler:
@@ -92,7 +92,7 @@ class Handler:
                     subscribed_topic_regex=member.regex,
                     assignment=_assignment(member.assigned, names),
                     target_assignment=_assignment(group.targets.get(member.member_id, frozenset()), names),
-                    member_type=_CONSUMER_MEMBER,
+                    member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
                 for member in group.members.values()
             ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kcore.coordinator.group.group_coordinator import LeavingMember
+from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.errors import ApiError
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kcore.server.requests.coordinator_writes import group_writes_run_on

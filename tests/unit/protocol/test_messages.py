@@ -262,6 +262,27 @@ def test_a_nullable_struct_is_null_by_its_marker():
         assert RequestWithCursor.decode(data, 0).cursor == cursor
 
 
+class RequestWithTaggedCursor(Message):
+    """Of no API here: the record of a member of a consumer group has such a field."""
+
+    api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    min_version, max_version, flexible_version = 0, 0, 0
+
+    cursor: Cursor | None = struct_field(Cursor, nullable="0+", tag=0)
+
+
+def test_a_nullable_struct_in_a_tag_is_null_by_the_marker_0():
+    """An absent tag is the default, a struct of defaults."""
+    some = Cursor(topic_name="t", partition_index=4)
+    for cursor, data in (
+        (None, b"\1\0\1\0"),
+        (some, b"\1\0\x08\1\2t\0\0\0\4\0"),
+        (Cursor(), b"\0"),
+    ):
+        assert RequestWithTaggedCursor(cursor=cursor).encode(0) == data
+        assert RequestWithTaggedCursor.decode(data, 0).cursor == cursor
+
+
 def produce_request(records):
     return ProduceRequest(
         acks=-1,

@@ -450,4 +450,4 @@ def test_CG_53_settings_of_a_group_need_permissions_on_the_group(client, only):
     only(group(ALTER_CONFIGS, "g"), group(DESCRIBE_CONFIGS, "g"))
     assert client.ask(alter, 1).responses[0].error_code == 0
     values = [config.value for config in client.ask(describe, 4).results[0].configs]
-    assert values == ["50000", "5000"]
+    assert values == ["50000", "5000", "0"]

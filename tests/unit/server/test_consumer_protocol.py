@@ -1,5 +1,7 @@
 """Requests of the consumer group protocol of KIP-848, one by one."""
 
+import uuid
+
 import pytest
 
 import kcore
@@ -7,6 +9,9 @@ from kcore.errors import (
     GroupIdNotFound,
     InvalidRegularExpression,
     InvalidRequest,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownTopicId,
 )
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -14,9 +19,22 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatTopicPartitions,
 )
+from kcore.protocol.messages.consumer_protocol import ConsumerProtocolSubscription
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
 
@@ -162,3 +180,90 @@ def test_CG_30_a_topic_that_is_created_and_grows_reaches_the_member_with_its_nex
         client.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=60_000), 2)
     broker.delete_topic("late")
     assert beat(client, "grows", member_id="m", member_epoch=3).assignment is not None
+
+
+def test_CG_12_a_heartbeat_with_only_group_member_and_epoch_changes_nothing(client):
+    beat(client, "brief", **JOIN, instance_id="i", rack_id="r", server_assignor="range")
+    before = describe(client, "brief")
+    answer = beat(client, "brief", member_id="m", member_epoch=1)
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (0, 1, None)
+    after = describe(client, "brief")
+    assert (after.members, after.assignor_name, after.group_epoch) == (before.members, "range", 1)
+
+
+def test_CG_29_the_rack_of_a_member_is_stored_and_described_and_moves_nothing(broker, client):
+    beat(client, "racks", **JOIN, rack_id="r")
+    beat(client, "racks", **{**JOIN, "member_id": "n"}, rack_id="s")
+    beat(client, "racks", member_id="m", member_epoch=1, rack_id="s")
+    m, n = describe(client, "racks").members
+    assert (m.rack_id, n.rack_id) == ("s", "s")
+    assert describe(client, "racks").group_epoch == 2
+    stored = broker.group_coordinator.consumer_groups.describe("racks")
+    assert {member.rack_id for member in stored.members.values()} == {"s"}
+
+
+def commit(client, topic_id, member_id, epoch, group_id="by id"):
+    partition = OffsetCommitRequestPartition(partition_index=1, committed_offset=7)
+    topic = OffsetCommitRequestTopic(topic_id=topic_id, partitions=[partition])
+    request = OffsetCommitRequest(
+        group_id=group_id, member_id=member_id, generation_id_or_member_epoch=epoch, topics=[topic]
+    )
+    (answer,) = client.ask(request, 10).topics
+    assert answer.topic_id == topic_id
+    return answer.partitions[0].error_code
+
+
+def fetched(client, topic_id, member_id, epoch):
+    """(error code of the group, of the partition, offset)"""
+    topic = OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=[1])
+    group = OffsetFetchRequestGroup(group_id="by id", member_id=member_id, member_epoch=epoch, topics=[topic])
+    (answer,) = client.ask(OffsetFetchRequest(groups=[group]), 10).groups
+    if answer.error_code:
+        return answer.error_code, None, None
+    (answered,) = answer.topics
+    assert answered.topic_id == topic_id
+    return 0, answered.partitions[0].error_code, answered.partitions[0].committed_offset
+
+
+def test_CG_47_members_commit_and_fetch_by_the_ids_of_topics(broker, client):
+    topic_id, unknown = broker.metadata_cache.topic("t").topic_id, uuid.UUID(int=77)
+    beat(client, "by id", **JOIN)
+    assert commit(client, topic_id, "m", 1) == 0
+    assert commit(client, unknown, "m", 1) == UnknownTopicId.code
+    assert commit(client, topic_id, "m", 2) == StaleMemberEpoch.code
+    assert fetched(client, topic_id, "m", 1) == (0, 0, 7)
+    assert fetched(client, unknown, "m", 1) == (0, UnknownTopicId.code, -1)
+    assert fetched(client, topic_id, "m", 2)[0] == StaleMemberEpoch.code
+    assert fetched(client, topic_id, "n", 1)[0] == UnknownMemberId.code
+
+
+def test_CG_49_CG_55_classic_members_of_such_a_group_are_described_as_such_and_removed_by_administrators(client):
+    beat(client, "mixed", **JOIN)
+    beat(client, "mixed", **{**JOIN, "member_id": "s"}, instance_id="static")
+    metadata = b"\0\0" + ConsumerProtocolSubscription(topics=["t"]).encode(0)
+    request = JoinGroupRequest(
+        group_id="mixed",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+    joined = client.ask(request, 3)
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 3, "range")
+    types = {member.member_id: member.member_type for member in describe(client, "mixed").members}
+    assert types == {"m": 1, "s": 1, joined.member_id: 0}
+    members = [
+        MemberIdentity(member_id="m"),
+        MemberIdentity(member_id="", group_instance_id="static"),
+        MemberIdentity(member_id="nobody"),
+    ]
+    answer = client.ask(LeaveGroupRequest(group_id="mixed", members=members), 5)
+    assert [(m.member_id, m.group_instance_id, m.error_code) for m in answer.members] == [
+        ("m", None, 0),
+        ("", "static", 0),
+        ("nobody", None, UnknownMemberId.code),
+    ]
+    # Only the classic member is left.
+    assert describe(client, "mixed").error_code == GroupIdNotFound.code
+    (group,) = client.ask(DescribeGroupsRequest(groups=["mixed"]), 5).groups
+    assert group.group_state == "PreparingRebalance"

@@ -10,12 +10,19 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group import Heartbeat
 from kcore.coordinator.group.group_config import GroupConfig
-from kcore.coordinator.group.group_coordinator import GroupCoordinator, LeavingMember
+from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.coordinator.group.regex_resolver import TopicNames
 from kcore.errors import NONE, ApiError, KafkaStorageError
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
+from kcore.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    read_assignment,
+)
+from kcore.protocol.messages.consumer_protocol import TopicPartition as ProtocolPartitions
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import MemoryRecords
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
@@ -306,10 +313,57 @@ class Consumers(Harness):
         self.beat("b", 2)
         assert self.value().state == "Stable"
 
-    def restarted(self):
+    def restarted(self, **config):
         """Another broker that leads the same partitions."""
-        again = Consumers(self.replica_manager, partitions=[])
+        again = type(self)(self.replica_manager, partitions=[], **config)
         for partition in range(self.config.offsets_topic_num_partitions):
             again.coordinator.on_election(partition, 1)
         again.scheduler.tick()
         return again
+
+
+def subscription(topics=("t",), owned=(), version=3, rack_id=None):
+    """What a classic consumer says in JoinGroup.  owned: partitions of t."""
+    value = ConsumerProtocolSubscription(topics=list(topics))
+    if version >= 1 and owned:
+        value.owned_partitions = [ProtocolPartitions(topic="t", partitions=sorted(owned))]
+    if version >= 3:
+        value.rack_id = rack_id
+    return struct.pack(">h", version) + value.encode(version)
+
+
+def assignment(numbers, user_data=None):
+    """What a classic leader gives a member: partitions of t."""
+    topics = [ProtocolPartitions(topic="t", partitions=sorted(numbers))] if numbers else []
+    return b"\0\0" + ConsumerProtocolAssignment(assigned_partitions=topics, user_data=user_data).encode(0)
+
+
+def assigned_numbers(data):
+    """The partitions of t that a SyncGroup answer gives."""
+    return {number for topic in read_assignment(data).assigned_partitions for number in topic.partitions}
+
+
+class MixedGroup(Consumers):
+    """Members of either protocol."""
+
+    def join_classic(self, member_id="", owned=(), topics=("t",), **more):
+        more.setdefault("protocols", [("range", subscription(topics, owned))])
+        return self.join(member_id, **more)
+
+    def classic_group(self, *shares, **more):
+        """A stable classic group whose members, in this order, own these partitions of t; their join answers."""
+        joins = [self.join_classic(**more) for _ in shares]
+        while any(join.waits for join in joins):
+            self.advance(self.config.initial_rebalance_delay_ms)
+        given = {join.member_id: assignment(share) for join, share in zip(joins, shares, strict=True)}
+        for join in sorted(joins, key=lambda join: join.member_id != join.leader_id):
+            assert self.sync(join, given).error_code == 0
+        return joins
+
+    def rejoin_and_sync(self, join, owned=(), **more):
+        """(generation, partitions)"""
+        again = self.join_classic(join.member_id, owned, **more)
+        assert again.error_code == 0
+        synced = self.sync(again)
+        assert synced.error_code == 0
+        return again.generation_id, assigned_numbers(synced.assignment)

@@ -6,7 +6,7 @@ from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import ConsumerGroupSettings
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
-from kcore.coordinator.group.group_offsets import GroupMember
+from kcore.coordinator.group.member_metadata import GroupMember
 
 from .harness import Answer, Consumers, code_of, of_t
 
@@ -233,9 +233,8 @@ def test_CG_54_an_empty_classic_group_becomes_one_of_the_new_protocol_and_keeps_
     assert (again.value().state, again.committed()) == ("Stable", {("t", 0): 5})
 
 
-def test_a_classic_client_joins_only_a_group_without_members_of_the_new_protocol(consumers):
+def test_offsets_stay_when_an_empty_group_is_one_of_the_classic_protocol_again(consumers):
     consumers.join_new("a")
-    assert consumers.join().error_code == errors.InconsistentGroupProtocol.code
     assert commit(consumers, "a", 1, has_member_epochs=True) == 0
     consumers.leave_new("a")
     consumers.stable_group()
@@ -248,7 +247,6 @@ def test_a_classic_client_joins_only_a_group_without_members_of_the_new_protocol
 def test_classic_requests_of_a_member_of_the_new_protocol_are_of_an_unknown_member(consumers):
     consumers.join_new("a")
     assert code_of(consumers.coordinator.heartbeat, "g", "a", None, 1) == errors.UnknownMemberId.code
-    assert consumers.leave("a") == errors.UnknownMemberId.code
 
 
 def test_a_group_that_was_classic_once_is_gone_when_it_is_deleted(consumers):
@@ -364,3 +362,88 @@ def test_CG_52_only_a_group_without_members_is_deleted_and_subscribed_topics_kee
 def test_CG_50_the_classic_description_of_such_a_group_is_dead(consumers):
     consumers.join_new("a")
     assert consumers.state() == "Dead"
+
+
+def test_CG_18_a_new_target_is_computed_at_a_heartbeat_after_the_interval_and_until_then_the_old_one_holds():
+    consumers = Consumers(consumer_assignment_interval_ms=1000)
+    assert consumers.join_new("a").assignment == of_t(0, 1, 2, 3)  # the first one at once
+    consumers.advance(400)
+    joined = consumers.join_new("b")
+    assert (joined.member_epoch, joined.assignment) == (1, frozenset())
+    assert (consumers.value().epoch, consumers.value().assignment_epoch, consumers.value().state) == (2, 1, "Assigning")
+    consumers.join_new("c")
+    assert consumers.beat("a", 1).assignment is None
+    again = consumers.restarted()
+    assert again.value() == consumers.value()
+    consumers.advance(599)
+    consumers.beat("a", 1)
+    assert consumers.value().assignment_epoch == 1
+    consumers.advance(1)
+    assert len(consumers.beat("a", 1).assignment) == 2
+    assert (consumers.value().epoch, consumers.value().assignment_epoch) == (3, 3)
+
+
+def test_CG_18_topics_that_change_within_the_interval_raise_the_epoch_once():
+    consumers = Consumers(consumer_assignment_interval_ms=1000)
+    consumers.join_new("a")
+    consumers.topics["t"] = consumers.topics["t"]._replace(num_partitions=6)
+    for _ in range(3):
+        consumers.beat("a", 1)
+    assert (consumers.value().epoch, consumers.value().assignment_epoch) == (2, 1)
+    consumers.advance(1000)
+    assert consumers.beat("a", 1).assignment == of_t(0, 1, 2, 3, 4, 5)
+
+
+def test_CG_12_what_a_heartbeat_leaves_out_is_unchanged_and_it_keeps_the_session_alive(consumers):
+    consumers.join_new("a", instance_id="i", rack_id="r", assignor="range", regex="none")
+    before = consumers.value()
+    for _ in range(5):
+        consumers.advance(SESSION_MS - 1)
+        assert consumers.beat("a", before.members["a"].epoch).error_code == 0
+        assert consumers.beat("a", before.members["a"].epoch, regex=None, assignor=None).error_code == 0
+    assert (consumers.value().members, consumers.value().epoch) == (before.members, before.epoch)
+    member = before.members["a"]
+    assert (member.instance_id, member.rack_id, member.topics, member.assignor, member.regex) == (
+        *("i", "r", ("t",)),
+        "range",
+        "none",
+    )
+    consumers.advance(SESSION_MS)
+    assert consumers.value().members == {}
+
+
+def test_CG_19_the_state_of_a_member_is_in_its_record(consumers):
+    def states():
+        """The state of each member, by the last record of type 8: an int8 after int16 version and two int32 epochs."""
+        last = {bytes(r.key): r.value for r in consumers.records() if r.key[:2] == b"\0\x08"}
+        return {key[-1:].decode(): value[10] for key, value in last.items()}
+
+    consumers.join_new("a")
+    assert states() == {"a": 0}
+    consumers.join_new("b")
+    assert states() == {"a": 0, "b": 2}
+    consumers.beat("a", 1)
+    assert states() == {"a": 1, "b": 2}
+    assert {m.member_id: int(m.state) for m in consumers.restarted().value().members.values()} == {"a": 1, "b": 2}
+    consumers.beat("a", 1, of_t(0, 1))
+    consumers.beat("b", 2)
+    assert states() == {"a": 0, "b": 0}
+
+
+def test_CG_23_the_states_of_a_group(consumers):
+    def listed():
+        return [group.state for group in consumers.coordinator.admin.list_groups()[1]]
+
+    consumers.join_new("a")
+    assert (consumers.value().state, listed()) == ("Stable", ["Stable"])
+    consumers.join_new("b")
+    assert (consumers.value().state, listed()) == ("Reconciling", ["Reconciling"])
+    consumers.leave_new("b")
+    assert (consumers.value().state, listed()) == ("Assigning", ["Assigning"])
+    consumers.beat("a", 1)
+    assert consumers.value().state == "Stable"
+    consumers.leave_new("a")
+    assert (consumers.value().state, listed()) == ("Empty", ["Empty"])
+    consumers.coordinator.admin.delete_groups(["g"])
+    assert listed() == []
+    assert code_of(consumers.value) == errors.GroupIdNotFound.code

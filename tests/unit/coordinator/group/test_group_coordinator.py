@@ -8,8 +8,8 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
-from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.member_metadata import LeavingMember
 
 from .harness import Harness, code_of
 

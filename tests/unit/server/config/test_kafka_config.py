@@ -78,6 +78,11 @@ def test_a_member_of_a_cluster_keeps_offsets_in_as_many_replicas_as_other_topics
         ({"group.consumer.session.timeout.ms": 60_001}, "group.consumer.max.session.timeout.ms"),
         ({"group.consumer.heartbeat.interval.ms": 4999}, "group.consumer.min.heartbeat.interval.ms"),
         ({"group.consumer.heartbeat.interval.ms": 15_001}, "group.consumer.max.heartbeat.interval.ms"),
+        ({"group.consumer.assignment.interval.ms": 15_001}, "group.consumer.max.assignment.interval.ms"),
+        (
+            {"group.consumer.min.assignment.interval.ms": 1},
+            "between group.consumer.min.assignment.interval.ms",
+        ),
         (
             {"group.consumer.min.session.timeout.ms": 5000, "group.consumer.session.timeout.ms": 5000},
             "must be less than group.consumer.session.timeout.ms",
@@ -89,6 +94,15 @@ def test_a_member_of_a_cluster_keeps_offsets_in_as_many_replicas_as_other_topics
 def test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits(settings, problem):
     with pytest.raises(InvalidConfig, match=problem):
         KafkaConfig(settings)
+
+
+def test_CG_54_the_migration_policy_is_one_of_four_in_any_case_of_letters():
+    for text in ("bidirectional", "UPGRADE", "Downgrade", "disabled"):
+        config = KafkaConfig({"group.consumer.migration.policy": text}).group_config(1)
+        assert config.consumer_migration_policy.value == text.lower()
+    assert KafkaConfig({}).group_config(1).consumer_migration_policy.value == "bidirectional"
+    with pytest.raises(InvalidConfig, match="one of bidirectional, upgrade, downgrade, disabled"):
+        KafkaConfig({"group.consumer.migration.policy": "sideways"})
 
 
 def test_CG_25_assignors_may_be_named_by_their_classes():

@@ -24,6 +24,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.errors import (
     GroupMaxSizeReached,
     InvalidReplicationFactor,
@@ -327,8 +328,14 @@ ALONE = {
     "group.initial.rebalance.delay.ms": (13, group_config("initial_rebalance_delay_ms"), 13),
     "group.consumer.session.timeout.ms": (46_000, group_config("consumer_session_timeout_ms"), 46_000),
     "group.consumer.heartbeat.interval.ms": (6000, heartbeat_of_the_new_protocol("heartbeat_interval_ms"), 6000),
+    "group.consumer.assignment.interval.ms": (700, group_config("consumer_assignment_interval_ms"), 700),
     "group.consumer.regex.refresh.interval.ms": (20_000, group_config("consumer_regex_refresh_interval_ms"), 20_000),
     "group.consumer.max.size": (1, group_config("consumer_max_size"), 1),
+    "group.consumer.migration.policy": (
+        "disabled",
+        group_config("consumer_migration_policy"),
+        MigrationPolicy.DISABLED,
+    ),
     "group.consumer.assignors": (
         "range",
         heartbeat_of_the_new_protocol("error_code", server_assignor="uniform"),
@@ -848,6 +855,8 @@ SHOWN_ELSEWHERE = {
             "group.consumer.max.heartbeat.interval.ms",
             "group.consumer.min.session.timeout.ms",
             "group.consumer.max.session.timeout.ms",
+            "group.consumer.min.assignment.interval.ms",
+            "group.consumer.max.assignment.interval.ms",
         ),
         "tests/unit/server/config/test_kafka_config.py"
         "::test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits",

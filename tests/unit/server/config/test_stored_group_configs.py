@@ -24,6 +24,7 @@ from tests.waiting import wait_until
 SET, DELETE, APPEND = AlterConfigOp.SET, AlterConfigOp.DELETE, AlterConfigOp.APPEND
 GROUP = 32
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+INTERVAL = "consumer.assignment.interval.ms"
 INVALID_REQUEST, INVALID_CONFIG = errors.InvalidRequest.code, errors.InvalidConfig.code
 GROUP_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 8, 4, 5
 
@@ -80,10 +81,18 @@ def test_CG_53_a_group_has_its_own_settings_at_once_and_others_those_of_the_brok
     assert requests.alter("g", (HEARTBEAT, SET, "7000"), (SESSION, SET, "50000")) == (0, None)
     assert (requests.heartbeat_interval("g"), requests.heartbeat_interval("other")) == (7000, 6000)
     coordinator = broker.group_coordinator.consumer_groups
-    assert coordinator.settings_of("g") == (50_000, 7000)
-    assert coordinator.settings_of("other") == (45_000, 6000)
+    assert coordinator.settings_of("g") == (50_000, 7000, 0)
+    assert coordinator.settings_of("other") == (45_000, 6000, 0)
     assert requests.alter("g", (HEARTBEAT, DELETE, None)) == (0, None)
     assert requests.heartbeat_interval("g") == 6000
+
+
+def test_CG_18_a_group_may_have_an_interval_between_assignments_of_its_own(broker, requests):
+    assert requests.alter("g", (INTERVAL, SET, "15001"))[0] == INVALID_CONFIG
+    assert requests.alter("g", (INTERVAL, SET, "2000")) == (0, None)
+    coordinator = broker.group_coordinator.consumer_groups
+    assert coordinator.settings_of("g").assignment_interval_ms == 2000
+    assert coordinator.settings_of("other").assignment_interval_ms == 0
 
 
 def test_CG_53_they_outlast_the_broker_and_need_no_group(broker):
@@ -91,7 +100,7 @@ def test_CG_53_they_outlast_the_broker_and_need_no_group(broker):
         assert Requests(client).alter("a/b ~", (SESSION, SET, "50000")) == (0, None)
     broker.restart()
     with Client(broker) as client:
-        assert Requests(client).values("a/b ~") == {SESSION: "50000", HEARTBEAT: "6000"}
+        assert Requests(client).values("a/b ~") == {SESSION: "50000", HEARTBEAT: "6000", INTERVAL: "0"}
 
 
 def test_CG_53_described_settings_say_where_they_come_from_down_to_the_brokers(requests):
@@ -130,7 +139,7 @@ def test_CG_53_what_a_group_cannot_have_is_refused_and_changes_nothing(requests,
     )
     assert answer[0] == code and text in answer[1]
     if name:
-        assert requests.values(name) == {SESSION: "45000", HEARTBEAT: "6000"}
+        assert requests.values(name) == {SESSION: "45000", HEARTBEAT: "6000", INTERVAL: "0"}
     else:
         assert requests.describe(name).error_code == INVALID_REQUEST
 
@@ -150,7 +159,7 @@ def test_CG_53_a_validation_changes_nothing_and_a_replacement_ends_the_other_set
     assert requests.values("g")[SESSION] == "45000"
     requests.alter("g", (SESSION, SET, "50000"))
     assert requests.replace("g", {HEARTBEAT: 8000}) == 0
-    assert requests.values("g") == {SESSION: "45000", HEARTBEAT: "8000"}
+    assert requests.values("g") == {SESSION: "45000", HEARTBEAT: "8000", INTERVAL: "0"}
 
 
 def operation(name, value):
