@@ -72,7 +72,7 @@ def certain_beside_damage(
         found, size = int(first[n]), int(last[n] - first[n]) + 1
         # The bytes that cannot be read held one offset at least.
         lowest, highest = int(before[n]) + (not adjacent[n]), int(after[n + 1]) - (not adjacent[n + 1])
-        if adjacent[n] and n + 1 == count and lowest + size == end:
+        if adjacent[n] and n + 1 == count and end in (lowest + size, found + size):
             highest = end  # those after the end of the log held none
         if adjacent[n]:
             expected = lowest

@@ -16,7 +16,7 @@ from kcore.inspect.partition_checks import (
     longest_ascending,
     once_reached,
 )
-from kcore.inspect.segment_scan import ScannedSegment
+from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def _losses_in(
             if len(readable) and readable["position"][-1] + readable["size"][-1] == end:
                 last = max(highest, first - 1 + held)
             elif last is not None and last <= highest:
-                last = None
+                is_after_the_end = not len(readable) and last == first - 1 and _is_full(part, before)
+                last = last if is_after_the_end else None
         reasons = [p for p in problems if p.path == part.segment.path and p.position is not None]
         unreadable_size = end - start - int(readable["size"].sum(dtype="i8"))
         unreadable_offsets = None
@@ -138,6 +139,14 @@ def _losses_in(
             unreadable_offsets,
             said or AFTER_THE_CUT,
         )
+
+
+def _is_full(part: Kept, rows: Rows) -> bool:
+    """Whether these first batches of the segment leave no offset free from its name on: none of them was moved."""
+    if not len(rows):
+        return False
+    held = int((rows["last_offset"] - rows["base_offset"] + 1).sum(dtype="i8"))
+    return held == int(rows["last_offset"][-1]) + 1 - part.base
 
 
 def missing_end(partition: PartitionFiles, kept: list[Kept]) -> Iterator[Problem]:

@@ -179,3 +179,19 @@ def test_a_gap_may_be_right_before_an_epoch_or_where_records_were_lost():
     assert [gaps.may_be_after(160, start) for start in (199, 200, 201)] == [False, True, False]
     assert [gaps.may_be_after(start, 190) for start in (149, 150, 151)] == [True, True, False]
     assert [gaps.may_be_after(140, start) for start in (149, 150, 151)] == [False, True, True]
+
+
+@pytest.mark.parametrize("salvage", ["keep-after", "truncate"])
+@pytest.mark.parametrize("is_last_alone", [True, False])
+def test_bytes_after_the_end_of_the_log_move_no_batch_over_a_gap_that_nothing_names(is_last_alone, salvage, tmp_path):
+    """The recovery point is where the last batch ends: it is where it was."""
+    data = tmp_path / "data"
+    data.mkdir()
+    rng = random.Random(1)
+    with open_log(str(data / "orders-0"), "a", config=LogConfig()) as log:
+        for n in range(10):
+            append(log, rng, 3, 3, 5 if n == (9 if is_last_alone else 8) else 0)
+    right = batches_of(data)
+    (log,) = logs_of(data)
+    log.write_bytes(log.read_bytes() + bytes(300))
+    assert batches_of(repaired(data, tmp_path / "repaired", salvage)) == right

@@ -7,6 +7,7 @@ import shutil
 import struct
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import ANY
 
 import pytest
 
@@ -131,6 +132,23 @@ def test_a_last_batch_that_was_moved_below_the_end_by_the_recovery_point_is_lost
     losses = [loss for plan in plans for loss in plan.losses]
     assert sum(loss.records + (loss.unreadable_offsets or 0) for loss in losses) == 1
     assert stored[-1].covered not in left and mark is not None and mark <= stored[-1].batch.base_offset
+
+
+@pytest.mark.parametrize("salvage", SALVAGES)
+@pytest.mark.parametrize("how", ["whole", "last base offset is wrong", "unclean", "a gap before"])
+def test_bytes_after_the_end_by_the_recovery_point_held_no_record_and_leave_no_mark(how, salvage, tmp_path):
+    """Unless the end is not certain, or a batch may have been moved up to it."""
+    gaps = [0, 0, 0, 0, 0, 3 if how == "a gap before" else 0]
+    stored = make_log(tmp_path / "data", [2] * 6, gaps, clean=how != "unclean")
+    if how == "last base offset is wrong":
+        move(stored[-1], 1000)
+    log = stored[-1].log
+    log.write_bytes(log.read_bytes() + bytes(100))
+    plans, left, mark = repaired(tmp_path / "data", salvage)
+    assert left == {each.covered for each in stored}
+    (loss,) = (loss for plan in plans for loss in plan.losses)
+    is_certain = how in ("whole", "last base offset is wrong")
+    assert (loss.unreadable_offsets, loss.last_offset, mark) == ((0, 11, None) if is_certain else (None, None, ANY))
 
 
 @pytest.mark.parametrize("salvage", SALVAGES)
