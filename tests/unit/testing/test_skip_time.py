@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from types import SimpleNamespace
 
 import aiokafka
 import confluent_kafka
@@ -13,7 +14,7 @@ import pytest
 
 import kcore
 from kcore.protocol.api_keys import ApiKey
-from kcore.testing import SkipTime
+from kcore.testing import SkipTime, skip_time
 from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
 from tests.waiting import wait_until
 
@@ -320,11 +321,36 @@ def test_auto_skip_moves_nothing_while_a_follower_copies(cluster):
         assert due.wait(60)
 
 
-def test_with_auto_skip_a_broker_that_was_killed_costs_no_record(cluster):
+@pytest.mark.parametrize("killed", ["leader", "follower"])
+def test_with_auto_skip_a_broker_that_was_killed_costs_no_record(cluster, killed):
+    """While it counts as alive a produce waits for it."""
+    leader = cluster.cluster.leader("orders", 0)
     with cluster.time.auto_skip():
         for number in range(10):
             cluster.cluster.produce("orders", str(number), partition=0)
-        cluster.cluster.kill(cluster.cluster.leader("orders", 0))
+        cluster.cluster.kill(leader if killed == "leader" else 1 - leader)
         for number in range(10, 20):
             cluster.cluster.produce("orders", str(number), partition=0)
     assert len(cluster.wait_for_records("orders", 20)) == 20
+
+
+@pytest.mark.parametrize(
+    ("alive", "waiting", "is_idle", "expected"),
+    [
+        ([0, 1], 2, True, True),
+        ([0, 1], 1, True, False),  # a follower copies
+        ([0, 1, 2], 2, True, False),  # broker 2 was killed, and the others have not noticed
+        ([0, 1], 2, False, False),
+    ],
+)
+def test_brokers_are_idle_while_each_follower_waits_and_all_that_count_as_alive_run(alive, waiting, is_idle, expected):
+    def broker(number, waiting):
+        return SimpleNamespace(
+            broker_id=number,
+            is_idle=is_idle,
+            alive_brokers=alive,
+            num_waiting_followers=waiting,
+            num_fetchers=lambda leaders: len(leaders - {number}),
+        )
+
+    assert skip_time._are_idle([broker(0, waiting), broker(1, 0)]) is expected
