@@ -12,6 +12,7 @@ from kcore.coordinator.group.consumer_group import CONSUMER_GROUP_STATES
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import KafkaError
+from kcore.log.partition_metadata import format_topic_id
 from kcore.protocol.messages.consumer_protocol import assigned_partitions
 from kcore.server.call_arguments import string
 
@@ -108,7 +109,7 @@ def _num_assigned(members: Iterable[_Member]) -> int:
 
 
 def _members(group: GroupMetadata, topic_name: TopicName) -> list[_Member]:
-    """Of either protocol, by id.  A topic without a name has its id in the place of it."""
+    """Of either protocol, by id.  A topic without a name is shown as a deleted one, with its id."""
     if group.consumer is None:
         found = [_Member(m.member_id, m.client_host, _partitions_of(m)) for m in group.members.values()]
     else:
@@ -116,7 +117,10 @@ def _members(group: GroupMetadata, topic_name: TopicName) -> list[_Member]:
             _Member(
                 member.member_id,
                 member.client_host,
-                sorted(TopicPartition(topic_name(topic) or str(topic), number) for topic, number in member.assigned),
+                sorted(
+                    TopicPartition(topic_name(topic) or f"deleted topic {format_topic_id(topic)}", number)
+                    for topic, number in member.assigned
+                ),
             )
             for member in group.consumer.value.members.values()
         ]

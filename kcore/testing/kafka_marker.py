@@ -10,7 +10,7 @@ import pytest
 
 class KafkaMarker(NamedTuple):
     """topics: name -> number of partitions.  config: settings of the brokers.  brokers: how many a cluster has.
-    time: "skip" if the clock moves on whenever the broker is idle."""
+    time: "skip" if the clock moves on whenever the brokers are idle."""
 
     topics: Mapping[str, int]
     config: Mapping[str, Any]
@@ -44,8 +44,6 @@ def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
 def _check_fixture(arguments: KafkaMarker, fixture: str) -> None:
     if arguments.brokers is not None and fixture != "kafka_cluster":
         raise ValueError(f"brokers is for the fixture kafka_cluster, not for {fixture}")
-    if arguments.time is not None and fixture == "kafka_cluster":
-        raise ValueError("time is not for kafka_cluster: move its clock with kafka_cluster.time.skip()")
     if arguments.config and fixture == "kafka_session":
         raise ValueError(
             "config is not for kafka_session, whose broker other tests use too: override the fixture "

@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         'kafka(topics={name: partitions}, config={setting: value}, brokers=3, time="skip"): the topics of the fixtures '
         "kafka, kafka_session and kafka_cluster, the settings of kafka and kafka_cluster, the number of brokers of the "
-        "last; whether the clock of kafka and kafka_session moves on whenever the broker is idle",
+        "last; whether the clock moves on whenever the brokers are idle",
     )
 
 
@@ -101,7 +101,8 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[
         _note_use(request, "kafka_cluster", kafka)
         for name, partitions in marker.topics.items():
             cluster.create_topic(name, partitions)
-        yield kafka
+        with _clock_of_test(kafka, marker):
+            yield kafka
         kafka.end_faults()  # brokers that stop have to hear of each other
 
 

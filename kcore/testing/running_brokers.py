@@ -45,7 +45,9 @@ class RunningBrokers:
         raise RuntimeError("no broker runs")
 
     def topic_name(self, topic_id: UUID) -> str | None:
-        return self.metadata.snapshot.topic_name(topic_id)
+        """As any of the brokers has it: one may not have heard of a topic yet."""
+        names = (broker.metadata_cache.snapshot.topic_name(topic_id) for broker in self.running().values())
+        return next((name for name in names if name is not None), None)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
         """Raises UnknownTopicOrPartition, and TypeError for a name that is no str."""

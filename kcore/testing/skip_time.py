@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,13 +66,12 @@ class SkipTime(time.SkippableTime):
 
     @contextmanager
     def auto_skip(self) -> Iterator[None]:
-        """While the block runs, the clock moves to the next deadline whenever the broker is idle: no request is at
+        """While the block runs, the clock moves to the next deadline whenever the brokers are idle: no request is at
         work or arrives, and each one that is not answered waits.
 
-        For one broker: those of a cluster may be at work for each other.  Raises RuntimeError for several.
+        Those of a cluster are idle while each follower waits for records, too, and all know which of them run.  The
+        next deadline is mostly the end of a follower's wait, replica.fetch.wait.max.ms.
         """
-        if len(self._watched()) > 1:
-            raise RuntimeError("auto_skip() is for one broker; in a cluster move the clock with skip()")
         stop = threading.Event()
         thread = threading.Thread(target=self._skip_when_idle, args=(stop,), name="kcore-auto-skip", daemon=True)
         thread.start()
@@ -88,17 +88,18 @@ class SkipTime(time.SkippableTime):
         activity: list[int] = []
         while not stop.wait(PAUSE_S):
             watched = self._watched()
+            # Before the look: what begins after it is not to end at once.
+            deadline_ms = min((one.next_deadline_ms for one in watched), default=math.inf)
             activity_before, activity = activity, [one.activity for one in watched]
-            is_idle = all(one.is_idle for one in watched) and activity == activity_before
+            is_idle = _are_idle(watched) and activity == activity_before
             looks = looks + 1 if is_idle else 0
             if looks >= _IDLE_LOOKS:
                 looks = 0
-                self._skip_to_next_deadline(watched)
+                self._move_to(deadline_ms)
 
-    def _skip_to_next_deadline(self, watched: Iterable[_Watched]) -> None:
-        deadlines = [deadline for one in watched if (deadline := one.next_deadline_ms) is not None]
-        ms = min(deadlines, default=0) - self.hi_res_clock_ms()
-        if ms > 0:
+    def _move_to(self, deadline_ms: float) -> None:
+        ms = deadline_ms - self.hi_res_clock_ms()
+        if 0 < ms < math.inf:
             with self._skips:
                 self._await_members_and_shift(ms)
                 self._call_listeners()
@@ -134,6 +135,19 @@ class SkipTime(time.SkippableTime):
         return [watched for broker, watched in list(self._brokers.items()) if not broker.has_stopped]
 
 
+def _are_idle(watched: Collection[_Watched]) -> bool:
+    """Whether the brokers wait, for clients and for each other.
+
+    A follower that copies what it was sent, or is about to ask for more, has no fetch that waits at its leader.  A
+    broker that others take for alive and that does not run is about to be replaced, in real time.
+    """
+    running = {one.broker_id for one in watched}
+    if not all(one.is_idle and running.issuperset(one.alive_brokers) for one in watched):
+        return False
+    num_fetchers = sum(one.num_fetchers(running) for one in watched)
+    return num_fetchers == sum(one.num_waiting_followers for one in watched)
+
+
 class _SignOfLife(NamedTuple):
     """at_ms: by the system's clock."""
 
@@ -163,6 +177,9 @@ class _Watched:
         from kcore.protocol.api_keys import ApiKey
 
         running = broker.running
+        self.broker_id = broker.broker_id
+        self._metadata_cache, self._replica_manager = running.base.metadata_cache, running.base.replica_manager
+        self._fetchers = running.membership.fetchers
         self._coordinator = running.services.group_coordinator
         self._pool = running.services.request_handler_pool
         self._timer = running.base.background.timer
@@ -241,13 +258,29 @@ class _Watched:
         return self._pool.is_idle and not self._timer.is_advancing and all(poller.waits for poller in self._pollers)
 
     @property
+    def alive_brokers(self) -> list[int]:
+        """As its metadata have them."""
+        return self._metadata_cache.snapshot.broker_ids()
+
+    @property
+    def num_waiting_followers(self) -> int:
+        """How many fetches of followers wait here for records."""
+        return self._replica_manager.delayed_log_end_fetch_purgatory.delayed
+
+    def num_fetchers(self, leaders: Container[int]) -> int:
+        """How many fetches it has to have waiting at these leaders."""
+        threads = {} if self._fetchers is None else self._fetchers.threads()
+        return sum(key.leader_id in leaders and thread.partition_count > 0 for key, thread in threads.items())
+
+    @property
     def activity(self) -> int:
         """A number that changes when a connection does something."""
         return sum(poller.turns for poller in self._pollers)
 
     @property
-    def next_deadline_ms(self) -> float | None:
-        return self._timer.next_deadline_ms
+    def next_deadline_ms(self) -> float:
+        deadline_ms = self._timer.next_deadline_ms
+        return math.inf if deadline_ms is None else deadline_ms
 
 
 def _is_awaited_in_rebalance(group: GroupMetadata, member: MemberMetadata) -> bool:

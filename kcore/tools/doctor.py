@@ -237,15 +237,16 @@ class ClusterExamination(_Examination):
         topics = []
         for name, config in of_topics.items():
             replicas = [len(partition.replicas) for partition in state.cluster.topics[name].partitions.values()]
-            values = {key: config[key].value for key in ("min.insync.replicas", "unclean.leader.election.enable")}
+            min_insync = config["min.insync.replicas"]
             if replicas:
                 topics.append(
                     TopicSafety(
                         name,
                         state.cluster.topics[name].is_internal,
                         min(replicas),
-                        int(values["min.insync.replicas"] or 1),
-                        values["unclean.leader.election.enable"] == "true",
+                        int(min_insync.value or 1),
+                        min_insync.is_own,
+                        config["unclean.leader.election.enable"].value == "true",
                     )
                 )
         yield from findings.of_topics(topics, [node.broker_id for node in live])

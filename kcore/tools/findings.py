@@ -207,12 +207,13 @@ def of_broker_settings(settings: Mapping[int, Mapping[str, Setting]]) -> Iterato
 
 
 class TopicSafety(NamedTuple):
-    """replicas: of the partition that has the fewest."""
+    """replicas: of the partition that has the fewest.  is_min_insync_own: min.insync.replicas was set for the topic."""
 
     topic: str
     is_internal: bool
     replicas: int
     min_insync_replicas: int
+    is_min_insync_own: bool
     unclean_elections: bool
 
 
@@ -236,7 +237,7 @@ def _unwise(topic: TopicSafety, brokers: int) -> Iterator[str]:
         yield "min_insync_impossible"
     elif topic.min_insync_replicas == topic.replicas > 1:
         yield "min_insync_all"
-    elif topic.min_insync_replicas == 1 and topic.replicas > 2 and not topic.is_internal:
+    elif topic.min_insync_replicas == 1 and topic.replicas > 2 and topic.is_min_insync_own and not topic.is_internal:
         yield "min_insync_one"
     if topic.replicas == 1 and brokers > 1:
         yield "one_replica"
@@ -256,7 +257,7 @@ _ADVICE = {
         "`kcore configs set --topic {topic} min.insync.replicas=N --apply` with a lower N, or more replicas",
     ),
     "min_insync_one": (
-        "min.insync.replicas is 1, so the only copy of a record that acks=all acknowledged may be on one broker",
+        "min.insync.replicas is set to 1, so the only copy of a record that acks=all acknowledged may be on one broker",
         "`kcore configs set --topic {topic} min.insync.replicas=2 --apply`",
     ),
     "one_replica": (

@@ -2,13 +2,16 @@
 
 import contextlib
 import threading
+import uuid
 
 import confluent_kafka
 import pytest
 
 import kcore
-from kcore.testing import SkipTime
+from kcore.log.partition_metadata import format_topic_id
+from kcore.testing import SkipTime, group_state
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
+from kcore.testing.running_brokers import RunningBrokers
 from tests.waiting import wait_until
 
 SETTINGS = {"group.consumer.min.heartbeat.interval.ms": 50, "group.consumer.heartbeat.interval.ms": 100}
@@ -57,6 +60,23 @@ def test_a_wait_for_the_group_ends_when_its_members_have_their_partitions(kafka)
         assert sorted(members(kafka)) == ["one", "two"]
         assert list(kafka.lag("shop")) == [("orders", 0), ("orders", 1)]
     kafka.wait_for_group("shop", state="Empty", members=0)
+
+
+def test_a_partition_of_a_topic_without_a_name_is_shown_as_one_of_a_deleted_topic(kafka):
+    """Until its member has given it up."""
+    with consumer(kafka, "one"):
+        kafka.wait_for_group("shop", members=1, partitions=2)
+        group = kafka.broker.group_coordinator.manager.get_group("shop")
+        name = f"deleted topic {format_topic_id(kafka.broker.metadata_cache.topic_id('orders'))}"
+        assert f"127.0.0.1 ({name}-0, {name}-1); 2" in group_state.describe(group, lambda topic_id: None)
+
+
+def test_the_name_of_a_topic_is_that_of_any_broker_that_knows_it(kafka):
+    topic_id = kafka.broker.metadata_cache.topic_id("orders")
+    with kcore.Broker() as other:
+        brokers = RunningBrokers(lambda: {0: other, 1: kafka.broker})
+        assert brokers.topic_name(topic_id) == "orders"
+        assert brokers.topic_name(uuid.uuid5(topic_id, "")) is None
 
 
 def test_a_wait_that_fails_says_which_member_has_what_and_for_whom_the_others_wait(kafka):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+from types import SimpleNamespace
 
 import aiokafka
 import confluent_kafka
@@ -13,7 +14,7 @@ import pytest
 
 import kcore
 from kcore.protocol.api_keys import ApiKey
-from kcore.testing import SkipTime
+from kcore.testing import SkipTime, skip_time
 from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
 from tests.waiting import wait_until
 
@@ -283,6 +284,73 @@ def test_the_brokers_of_a_cluster_have_one_clock_and_keep_each_other():
         kafka.time.skip(days=1)
         assert sorted(cluster.brokers) == [0, 1] and sorted(cluster.isr("orders")) == [0, 1]
         cluster.produce("orders", "a pen")
-        message = "is for one broker; in a cluster move the clock with skip"
-        with pytest.raises(RuntimeError, match=message), kafka.time.auto_skip():
-            pass
+
+
+@pytest.fixture
+def cluster():
+    with kcore.Cluster(2, time=SkipTime(), replica_fetch_wait_max_ms=10_000) as cluster:
+        cluster.create_topic("orders", 2)
+        yield KafkaClusterFixture(cluster)
+
+
+def test_with_auto_skip_a_fetch_from_a_cluster_is_answered_when_its_time_has_passed(cluster):
+    settings = cluster.kafka_python(fetch_max_wait_ms=200_000, request_timeout_ms=290_000)
+    consumer = kafka_python.KafkaConsumer(**settings, connections_max_idle_ms=300_000)
+    consumer.assign([kafka_python.TopicPartition("orders", 0)])
+    consumer.seek_to_beginning()
+    with cluster.time.auto_skip():
+        began_ms = cluster.time.hi_res_clock_ms()
+        wait_until(lambda: consumer.poll(10) == {} and cluster.time.hi_res_clock_ms() - began_ms >= 200_000)
+        cluster.cluster.produce("orders", "a book", partition=0)
+        wait_until(lambda: consumer.poll(10))
+    consumer.close()
+    assert [cluster.cluster.isr("orders", number) for number in range(2)] == [[0, 1]] * 2
+
+
+def test_auto_skip_moves_nothing_while_a_follower_copies(cluster):
+    """A produce with acks=all waits for it, and must not be refused because its time has passed."""
+    due, leader = threading.Event(), cluster.cluster.leader("orders", 0)
+    with cluster.fault("Fetch", silent=True, from_broker=1 - leader), cluster.time.auto_skip():
+        cluster.cluster.brokers[leader].running.base.background.timer.add(due.set, 60_000)
+        producing = threading.Thread(target=cluster.cluster.produce, args=("orders", "a book"), kwargs={"partition": 0})
+        producing.start()
+        assert not due.wait(0.3)
+    with cluster.time.auto_skip():
+        producing.join(60)
+        assert not producing.is_alive()
+        assert due.wait(60)
+
+
+@pytest.mark.parametrize("killed", ["leader", "follower"])
+def test_with_auto_skip_a_broker_that_was_killed_costs_no_record(cluster, killed):
+    """While it counts as alive a produce waits for it."""
+    leader = cluster.cluster.leader("orders", 0)
+    with cluster.time.auto_skip():
+        for number in range(10):
+            cluster.cluster.produce("orders", str(number), partition=0)
+        cluster.cluster.kill(leader if killed == "leader" else 1 - leader)
+        for number in range(10, 20):
+            cluster.cluster.produce("orders", str(number), partition=0)
+    assert len(cluster.wait_for_records("orders", 20)) == 20
+
+
+@pytest.mark.parametrize(
+    ("alive", "waiting", "is_idle", "expected"),
+    [
+        ([0, 1], 2, True, True),
+        ([0, 1], 1, True, False),  # a follower copies
+        ([0, 1, 2], 2, True, False),  # broker 2 was killed, and the others have not noticed
+        ([0, 1], 2, False, False),
+    ],
+)
+def test_brokers_are_idle_while_each_follower_waits_and_all_that_count_as_alive_run(alive, waiting, is_idle, expected):
+    def broker(number, waiting):
+        return SimpleNamespace(
+            broker_id=number,
+            is_idle=is_idle,
+            alive_brokers=alive,
+            num_waiting_followers=waiting,
+            num_fetchers=lambda leaders: len(leaders - {number}),
+        )
+
+    assert skip_time._are_idle([broker(0, waiting), broker(1, 0)]) is expected
