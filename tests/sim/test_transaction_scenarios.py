@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.group_load import GroupLoad
@@ -266,6 +268,40 @@ def test_a_coordinator_that_may_have_missed_another_one_begins_anew(scenario):
     history.breaks(
         "no_transaction_stays_open", Coordinators, "leadership_changed", without.elected_without_a_new_beginning
     )
+
+
+def test_what_a_client_repeats_is_answered_when_the_replicas_have_agreed(scenario):
+    """Broker 0 coordinates no more and has not heard of it.  It has committed the last transaction, of the same epoch;
+    the client has begun the next one at broker 1, and asks broker 0 to commit it."""
+    history = scenario(
+        replace(TWO, asks_any_broker=True),
+        Transact(100, 0, (0,)),
+        Delay(299, CONTROLLER, 0, by_ms=5000),
+        Elect(300, TRANSACTION_STATE, 1),
+        Transact(2500, 0, (1, 1, 1)),
+        ReadCommitted(5000, 1),
+    )
+    history.goes_well()
+    history.breaks(
+        "an_acknowledged_end_is_what_consumers_see",
+        TransactionCoordinator,
+        "_change",
+        without.change_without_confirming,
+    )
+
+
+def test_a_coordinator_that_no_replica_follows_confirms_nothing(scenario):
+    """Broker 0 has not heard that broker 1 coordinates, where the client has aborted; its batch is late."""
+    history = scenario(
+        ONE,
+        LateMessages(90, "Produce", by_ms=2600),
+        Transact(100, 0, patience_ms=2200),
+        Delay(299, CONTROLLER, 0, by_ms=6000),
+        Elect(300, TRANSACTION_STATE, 1),
+        ReadCommitted(5000, 0),
+    )
+    history.goes_well()
+    history.breaks("no_transaction_stays_open", Partition, "is_followed", True)
 
 
 def test_offsets_wait_for_the_end_of_their_transaction(scenario):

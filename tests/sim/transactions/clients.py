@@ -230,7 +230,7 @@ class TransactionalClients:
         nodes = list(cluster.nodes.values())
         node = nodes[self._lookups % len(nodes)]
         leader = node.leader_of(tp)
-        if leader is None or leader < 0 or cluster.is_long_out_of_date(node, tp):
+        if leader is None or leader < 0:
             return cluster.leader_of(tp)
         return leader
 

@@ -9,6 +9,7 @@ from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata
 from kcore.coordinator.transaction import transaction_state
 from kcore.coordinator.transaction.transaction_completion import TransactionCompletions
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.coordinator.transaction.transaction_state import Producer, TransactionState
 from kcore.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
@@ -99,6 +100,16 @@ def init_without_fence(current: Any, is_pending: bool, *others: Any) -> Any:
         fenced = transaction_state.fence(current)
         return transaction_state.replace(fenced, state=TransactionState.ONGOING)
     return _init_producer_id(current, is_pending, *others)
+
+
+_change = TransactionCoordinator._change
+
+
+def change_without_confirming(
+    coordinator: TransactionCoordinator, entry: Any, rule: Any, on_changed: Any, *, confirms: bool = False
+) -> None:
+    """What a client repeats is answered from memory."""
+    _change(coordinator, entry, rule, on_changed)
 
 
 def own_at_once(partitions: CoordinatorPartitions, partition: int, epoch: int, load: Any) -> None:
