@@ -17,7 +17,7 @@ from kcore.coordinator.transaction.transaction_state_manager import TransactionS
 from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
 from kcore.log.producer_state_manager import ProducerAppendInfo, ProducerStateManager
 from kcore.replica.partition import Partition
-from tests.sim.events import CONTROLLER, PRODUCER, Crash, Cut, Delay, Elect, Lose, Settings, SlowDisk
+from tests.sim.events import CONTROLLER, PRODUCER, Crash, Cut, Delay, Duplicate, Elect, Lose, Settings, SlowDisk
 from tests.sim.transactions import without
 from tests.sim.transactions.events import (
     ABORT,
@@ -34,6 +34,9 @@ from tests.sim.transactions.events import (
 
 ONE = Settings(transactions=True, transaction_timeout_ms=10_000)
 TWO = Settings(partitions=2, transactions=True, transaction_timeout_ms=10_000)
+#: The same with clients of version 2.
+ONE_V2 = replace(ONE, transaction_versions=(2,))
+TWO_V2 = replace(TWO, transaction_versions=(2,))
 
 
 def test_a_reader_of_committed_records_gets_none_of_an_open_transaction(scenario):
@@ -302,6 +305,39 @@ def test_a_coordinator_that_no_replica_follows_confirms_nothing(scenario):
     )
     history.goes_well()
     history.breaks("no_transaction_stays_open", Partition, "is_followed", True)
+
+
+def test_KIP_890_a_late_end_does_not_end_the_next_transaction(scenario):
+    """A copy of the commit comes while the next transaction is open."""
+    history = scenario(
+        ONE_V2,
+        Transact(100, 0, pause_ms=200),
+        Duplicate(450, PRODUCER, 0, after_ms=800),
+        Transact(700, 0, ends=ABORT, pause_ms=400),
+        ReadCommitted(1400, 0),
+    )
+    history.goes_well()
+    history.breaks(
+        "what_a_consumer_sees_was_to_be_committed",
+        transaction_state,
+        "end_raising_epoch",
+        without.end_in_the_same_epoch,
+    )
+
+
+def test_KIP_890_a_late_marker_does_not_end_the_next_transaction(scenario):
+    """A copy of the marker of a commit comes while the next transaction, which has the epoch of the marker, is open."""
+    history = scenario(
+        TWO_V2,
+        Transact(100, 0, (1,), pause_ms=200),
+        Duplicate(500, 0, 1, after_ms=800, count=10),
+        Transact(700, 0, (1,), ends=ABORT, pause_ms=400),
+        ReadCommitted(1450, 1),
+    )
+    history.goes_well()
+    history.breaks(
+        "what_a_consumer_sees_was_to_be_committed", ProducerAppendInfo, "_end_txn", without.end_whatever_has_begun
+    )
 
 
 def test_offsets_wait_for_the_end_of_their_transaction(scenario):

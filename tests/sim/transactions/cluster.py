@@ -10,6 +10,7 @@ from uuid import UUID
 from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata.memory_store import MemoryStore
+from kcore.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from kcore.protocol.schema import Message as Request
 from kcore.replica.partition import Partition
 from tests.sim import invariants as of_replicas
@@ -115,14 +116,19 @@ class TransactionalCluster(Cluster):
     def send_between_brokers(
         self, source: int, target: int, request: Request, version: int, reply: Callable[[Request | OSError], None]
     ) -> None:
-        """See node.TransactionalSurroundings.  It arrives once: who sends it again waits until it is gone."""
+        """See node.TransactionalSurroundings."""
         reply = self._while_alive(source, reply)
         name = type(request).__name__
 
         def answer(response: Request | OSError) -> None:
             self._send(Message(f"{name} answer", target, source, lambda: reply(response)))
 
-        deliver = self._once(lambda: self._serve(target, request, version, answer))
+        def deliver() -> None:
+            self._serve(target, request, version, answer)
+
+        if isinstance(request, WriteTxnMarkersRequest) and any(m.transaction_version < 2 for m in request.markers):
+            # The next transaction may have the same epoch: who sends it again waits until this one is gone.
+            deliver = self._once(deliver)
         # It arrives also when its sender has died since: another coordinator may be at work by then.
         self._send(Message(name, source, target, deliver, survives=True))
 

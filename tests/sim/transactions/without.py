@@ -37,6 +37,13 @@ def end_without_ending_the_question(info: ProducerAppendInfo, *marker: Any) -> A
     return completed
 
 
+def end_whatever_has_begun(info: ProducerAppendInfo, *marker: Any) -> Any:
+    """A marker that raises the epoch ends the transaction that is open in the raised one."""
+    if info._origin is AppendOrigin.COORDINATOR_RAISING_EPOCH:
+        info._origin = AppendOrigin.COORDINATOR
+    return _end_txn(info, *marker)
+
+
 def any_producer_epoch(info: ProducerAppendInfo, producer_epoch: int, offset: int) -> None:
     """Batches and markers of an old epoch are taken."""
 
@@ -100,6 +107,13 @@ def init_without_fence(current: Any, is_pending: bool, *others: Any) -> Any:
         fenced = transaction_state.fence(current)
         return transaction_state.replace(fenced, state=TransactionState.ONGOING)
     return _init_producer_id(current, is_pending, *others)
+
+
+def end_in_the_same_epoch(
+    current: Any, is_pending: bool, producer: Producer, is_commit: bool, new_producer_id: Any, now_ms: int
+) -> Any:
+    """The end of a transaction of version 2 leaves the epoch as it is."""
+    return transaction_state.end(current, is_pending, producer, is_commit, now_ms)
 
 
 _change = TransactionCoordinator._change
