@@ -34,6 +34,8 @@ from tests.system.broker_processes import await_true  # noqa: E402
 MIDDLE, OUTPUT = "middle", "output"
 #: Records of a copier's transaction.
 SIZE = 50
+#: Who has copied nothing for so long waits for more records.
+_STILL_S = 3
 _COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
 
 
@@ -120,13 +122,18 @@ class CopierChain(Chain):
             counts = self.reader.counts
             return self.acknowledged() <= counts[INPUT] == counts[MIDDLE] == counts[OUTPUT]
 
-        def is_nearly_over() -> bool:
+        last, since = -1, 0.0
+
+        def stands_still() -> bool:
+            """The last records of one copier fill no transaction, and the records of the other one wait behind them."""
+            nonlocal last, since
             self.keep_running()
             counts = self.reader.counts
-            has_input = self.acknowledged() <= counts[INPUT] == counts[MIDDLE]
-            return has_input and counts[MIDDLE] - counts[OUTPUT] < SIZE * PARTITIONS
+            if counts[OUTPUT] != last or not self.acknowledged() <= counts[INPUT] == counts[MIDDLE]:
+                last, since = counts[OUTPUT], time.monotonic()
+            return time.monotonic() - since > _STILL_S
 
-        await_true(is_nearly_over, lambda: f"the copiers do not come to an end: {self.reader.counts}")
+        await_true(stands_still, lambda: f"the copiers do not come to an end: {self.reader.counts}")
         for copier in self._old():
             copier.drain()
         await_true(has_all, lambda: f"{self.acknowledged()} records were acknowledged, read are {self.reader.counts}")
