@@ -144,6 +144,11 @@ class CoordinatorPartitions:
         """Since which this broker coordinates or loads it; -1 if it does not."""
         return max(self.loading.get(partition, -1), self.owned.get(partition, -1))
 
+    def is_followed(self, partition: int) -> bool:
+        """Whether no other broker can have written to it since, of whose election this broker has not heard."""
+        replica = self._replica_manager.get_partition(TopicPartition(self._topic, partition))
+        return replica is not None and replica.is_followed
+
     # -- loading -----------------------------------------------------------------------------------------------------
 
     def _is_empty(self, partition: int) -> bool:

@@ -71,6 +71,18 @@ def out_of_sync_replicas(
     )
 
 
+def are_following(isr: Isr, replicas: Mapping[int, Replica], now_ms: int, max_lag_ms: int) -> bool:
+    """Whether the other members of the ISR follow this leader: each has fetched at most max_lag_ms ago (not in Kafka).
+
+    One that was elected since commits nothing before it has taken this broker out of the ISR, and that takes as long.
+    """
+    return all(
+        now_ms - replicas[broker_id].state.last_fetch_time_ms <= max_lag_ms
+        for broker_id in isr.committed
+        if broker_id in replicas
+    )
+
+
 def may_join_isr(
     replica: Replica,
     isr: Isr,

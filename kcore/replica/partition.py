@@ -108,6 +108,10 @@ class OfflinePartition:
             return False
         return update.leader != broker_id or list(update.isr) == [broker_id]
 
+    @property
+    def is_followed(self) -> bool:
+        return False
+
     def local_log(self) -> NoReturn:
         """Raises KafkaStorageError."""
         raise KafkaStorageError(f"{self.topic_partition} is offline: {self.reason}")
@@ -204,6 +208,14 @@ class Partition:
         """The committed ISR; empty unless this broker leads."""
         state = self._state
         return state.isr.committed if isinstance(state, LeaderState) else frozenset()
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether this broker leads, and no other can have committed anything since: isr.are_following()."""
+        state = self._state
+        return isinstance(state, LeaderState) and isr_rules.are_following(
+            state.isr, state.replicas, self._time.milliseconds(), self._replica_lag_time_max_ms
+        )
 
     def local_log(self) -> UnifiedLog:
         """The log, whether this broker leads or follows.  Raises KafkaStorageError if it is offline."""

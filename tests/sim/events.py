@@ -391,8 +391,9 @@ class Settings:
     controller: the product's controller, one in each broker, and a store with sessions; partitions is then the number
     of topics at the start.  rebalance_ms: how often it brings back preferred leaders, 0 for never.
     transactions: coordinators of transactions and of groups in each broker, and clients with transactions.
-    transaction_timeout_ms: of these clients.  asks_any_broker: who leads a partition they hear from each broker in
-    turn, which may not have heard of an election; else from the controller.
+    transaction_versions: of the clients with one transactional id, in turn; transaction_timeout_ms: of all of these.
+    asks_any_broker: who leads a partition they hear from each broker in turn, which may not have heard of an election;
+    else from the controller.
     """
 
     brokers: int = 3
@@ -411,6 +412,7 @@ class Settings:
     controller: bool = False
     rebalance_ms: int = 0
     transactions: bool = False
+    transaction_versions: tuple[int, ...] = (1,)
     transaction_timeout_ms: int = 3000
     asks_any_broker: bool = False
 

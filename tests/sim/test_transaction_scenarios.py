@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.group_load import GroupLoad
@@ -15,7 +17,7 @@ from kcore.coordinator.transaction.transaction_state_manager import TransactionS
 from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
 from kcore.log.producer_state_manager import ProducerAppendInfo, ProducerStateManager
 from kcore.replica.partition import Partition
-from tests.sim.events import CONTROLLER, PRODUCER, Crash, Cut, Delay, Elect, Lose, Settings, SlowDisk
+from tests.sim.events import CONTROLLER, PRODUCER, Crash, Cut, Delay, Duplicate, Elect, Lose, Settings, SlowDisk
 from tests.sim.transactions import without
 from tests.sim.transactions.events import (
     ABORT,
@@ -32,6 +34,9 @@ from tests.sim.transactions.events import (
 
 ONE = Settings(transactions=True, transaction_timeout_ms=10_000)
 TWO = Settings(partitions=2, transactions=True, transaction_timeout_ms=10_000)
+#: The same with clients of version 2.
+ONE_V2 = replace(ONE, transaction_versions=(2,))
+TWO_V2 = replace(TWO, transaction_versions=(2,))
 
 
 def test_a_reader_of_committed_records_gets_none_of_an_open_transaction(scenario):
@@ -265,6 +270,73 @@ def test_a_coordinator_that_may_have_missed_another_one_begins_anew(scenario):
     history.goes_well()
     history.breaks(
         "no_transaction_stays_open", Coordinators, "leadership_changed", without.elected_without_a_new_beginning
+    )
+
+
+def test_what_a_client_repeats_is_answered_when_the_replicas_have_agreed(scenario):
+    """Broker 0 coordinates no more and has not heard of it.  It has committed the last transaction, of the same epoch;
+    the client has begun the next one at broker 1, and asks broker 0 to commit it."""
+    history = scenario(
+        replace(TWO, asks_any_broker=True),
+        Transact(100, 0, (0,)),
+        Delay(299, CONTROLLER, 0, by_ms=5000),
+        Elect(300, TRANSACTION_STATE, 1),
+        Transact(2500, 0, (1, 1, 1)),
+        ReadCommitted(5000, 1),
+    )
+    history.goes_well()
+    history.breaks(
+        "an_acknowledged_end_is_what_consumers_see",
+        TransactionCoordinator,
+        "_change",
+        without.change_without_confirming,
+    )
+
+
+def test_a_coordinator_that_no_replica_follows_confirms_nothing(scenario):
+    """Broker 0 has not heard that broker 1 coordinates, where the client has aborted; its batch is late."""
+    history = scenario(
+        ONE,
+        LateMessages(90, "Produce", by_ms=2600),
+        Transact(100, 0, patience_ms=2200),
+        Delay(299, CONTROLLER, 0, by_ms=6000),
+        Elect(300, TRANSACTION_STATE, 1),
+        ReadCommitted(5000, 0),
+    )
+    history.goes_well()
+    history.breaks("no_transaction_stays_open", Partition, "is_followed", True)
+
+
+def test_KIP_890_a_late_end_does_not_end_the_next_transaction(scenario):
+    """A copy of the commit comes while the next transaction is open."""
+    history = scenario(
+        ONE_V2,
+        Transact(100, 0, pause_ms=200),
+        Duplicate(450, PRODUCER, 0, after_ms=800),
+        Transact(700, 0, ends=ABORT, pause_ms=400),
+        ReadCommitted(1400, 0),
+    )
+    history.goes_well()
+    history.breaks(
+        "what_a_consumer_sees_was_to_be_committed",
+        transaction_state,
+        "end_raising_epoch",
+        without.end_in_the_same_epoch,
+    )
+
+
+def test_KIP_890_a_late_marker_does_not_end_the_next_transaction(scenario):
+    """A copy of the marker of a commit comes while the next transaction, which has the epoch of the marker, is open."""
+    history = scenario(
+        TWO_V2,
+        Transact(100, 0, (1,), pause_ms=200),
+        Duplicate(500, 0, 1, after_ms=800, count=10),
+        Transact(700, 0, (1,), ends=ABORT, pause_ms=400),
+        ReadCommitted(1450, 1),
+    )
+    history.goes_well()
+    history.breaks(
+        "what_a_consumer_sees_was_to_be_committed", ProducerAppendInfo, "_end_txn", without.end_whatever_has_begun
     )
 
 

@@ -46,6 +46,8 @@ def test_transactional_histories_hold_what_they_are_for():
         assert events[f"transactions: answer {name}"] > 10, name
     assert events["DieInAppend"] > 30 and events["Crash"] > 30
     assert summary.simulated_ms > 200_000
+    versions = {transactional_history_of(seed).settings.transaction_versions for seed in range(40)}
+    assert versions == {(1,), (2,), (1, 2)}
 
 
 def test_the_same_seed_gives_the_same_transactions_also_in_another_process_and_with_other_string_hashes():

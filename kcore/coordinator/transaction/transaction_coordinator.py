@@ -82,8 +82,9 @@ class TransactionCoordinator:
     time: its wall clock is what timeouts are by.  scheduler: for what time decides; disk_scheduler: for loading.
     new_producer_id: raises an ApiError where it has none.
     transaction_version: level of the cluster's feature transaction.version, by which records are written.
-    is_certain: False while another broker may coordinate the same ids, of which this one has not heard.  Then what
-    needs no append is answered with NOT_COORDINATOR, at which a producer looks for the coordinator again.
+    is_certain: False while another broker may coordinate the same ids, of which this one has not heard.  Then, and
+    while the replicas do not follow, what is answered without an append is NOT_COORDINATOR, at which a producer looks
+    for the coordinator again.
     Source: TransactionCoordinator, Kafka 3.9 and 4.x (KIP-98, 360, 890).
     """
 
@@ -176,7 +177,7 @@ class TransactionCoordinator:
         """
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(self._result(error, metadata))
+            callback(self._result(transactional_id, error, metadata))
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
             new_producer_id, now_ms = self._new_producer_id, self.manager.now_ms()
@@ -215,17 +216,17 @@ class TransactionCoordinator:
             return rules.add_partitions(current, is_pending, producer, partitions, now_ms, client_transaction_version)
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(code_of(self._answered(error)))
+            callback(code_of(self._answered(transactional_id, error)))
 
         def answer_or_wait(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
             if max_wait_ms > 0 and isinstance(error, ConcurrentTransactions):
                 is_ending = partial(self._is_ending, transactional_id)
-                begin = partial(self._change_known, transactional_id, rule, answer)
+                begin = partial(self._change_known, transactional_id, rule, answer, client_transaction_version)
                 self.manager.waiting.watch(_DelayedBegin(is_ending, begin, max_wait_ms), (transactional_id,))
             else:
                 answer(error, metadata)
 
-        self._change_known(transactional_id, rule, answer_or_wait)
+        self._change_known(transactional_id, rule, answer_or_wait, client_transaction_version)
 
     def _is_ending(self, transactional_id: str) -> bool:
         try:
@@ -243,10 +244,10 @@ class TransactionCoordinator:
             if entry is None:
                 raise InvalidProducerIdMapping(f"{transactional_id}: no producer has it")
             missing = rules.missing_partitions(entry.metadata, producer, partitions)
-            if not self._is_certain():
+            if not self._is_certain_of(transactional_id):
                 raise NotCoordinator(transactional_id)
         except ApiError as error:
-            reason = error if error.retriable or self._is_certain() else NotCoordinator(transactional_id)
+            reason = error if error.retriable or self._is_certain_of(transactional_id) else NotCoordinator(str(error))
             return dict.fromkeys(partitions, reason)
         not_added = TransactionAbortable(f"{transactional_id}: the partition was not added to the transaction")
         return {tp: not_added if tp in missing else None for tp in partitions}
@@ -267,9 +268,20 @@ class TransactionCoordinator:
                 return rules.end(current, is_pending, producer, is_commit, now_ms)
             return rules.end_raising_epoch(current, is_pending, producer, is_commit, self._new_producer_id, now_ms)
 
-        self._change_known(transactional_id, rule, lambda error, metadata: callback(self._result(error, metadata)))
+        def changed(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
+            callback(self._result(transactional_id, error, metadata))
 
-    def _change_known(self, transactional_id: str, rule: Rule, on_changed: OnChanged) -> None:
+        self._change_known(transactional_id, rule, changed, client_transaction_version)
+
+    def _change_known(
+        self, transactional_id: str, rule: Rule, on_changed: OnChanged, client_transaction_version: int
+    ) -> None:
+        """A change that the producer of a transaction asks for.
+
+        What it repeats changes nothing.  With version 2 its epoch is that of one transaction, of which the answer is
+        true for ever.  With version 1 the next transaction has the same epoch, and may be known to another coordinator
+        alone: so the state is written once more, and the answer comes when the replicas have agreed (not in Kafka).
+        """
         try:
             entry = self.manager.find(transactional_id)
             if entry is None:
@@ -277,18 +289,24 @@ class TransactionCoordinator:
         except ApiError as error:
             on_changed(error, None)
             return
-        self._change(entry, rule, on_changed)
+        self._change(entry, rule, on_changed, confirms=client_transaction_version < rules.TRANSACTION_VERSION)
 
-    def _result(self, error: ApiError | None, metadata: TransactionMetadata | None) -> ProducerResult:
+    def _result(
+        self, transactional_id: str, error: ApiError | None, metadata: TransactionMetadata | None
+    ) -> ProducerResult:
         if error is not None or metadata is None:
-            return ProducerResult(self._answered(error))
+            return ProducerResult(self._answered(transactional_id, error))
         return ProducerResult(None, *metadata.next_producer)
 
-    def _answered(self, error: ApiError | None) -> ApiError | None:
-        """What is answered without an append may be out of date where another broker coordinates the id by now."""
-        if error is not None and not error.retriable and not self._is_certain():
+    def _answered(self, transactional_id: str, error: ApiError | None) -> ApiError | None:
+        """An error is answered without an append: it may be out of date where another broker coordinates the id."""
+        if error is not None and not error.retriable and not self._is_certain_of(transactional_id):
             return NotCoordinator(str(error))
         return error
+
+    def _is_certain_of(self, transactional_id: str) -> bool:
+        """Whether no other broker can have changed the state of the id."""
+        return self._is_certain() and self.manager.partitions.is_followed(self.partition_for(transactional_id))
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -297,8 +315,12 @@ class TransactionCoordinator:
         entry: TransactionEntry,
         rule: Rule,
         on_changed: OnChanged,
+        *,
+        confirms: bool = False,
     ) -> None:
         """Write what the rule makes of the state; then on_changed(None, it), or on_changed(error, None).
+
+        confirms: a state that stays as it is is written too.
 
         The end of a transaction goes on to its partitions after that.  A fence ends in an abort, and is answered with
         CONCURRENT_TRANSACTIONS: the producer asks again.
@@ -313,14 +335,14 @@ class TransactionCoordinator:
                 if is_fence:
                     entry.metadata = rules.fence_in_force(after)
                     after = rules.abort_fenced(after, self.manager.now_ms())
-                if after is not current:
+                is_written = confirms or after is not current
+                if is_written:
                     entry.pending = after
         except ApiError as error:
             on_changed(error, None)
             return
-        if after is current:
-            unsure = None if self._is_certain() else NotCoordinator(entry.transactional_id)
-            on_changed(unsure, current if unsure is None else None)
+        if not is_written:
+            on_changed(None, current)
             return
 
         def answer(error: ApiError | None) -> None:

@@ -45,6 +45,7 @@ from kcore.protocol.schema import Message
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.server.requests.transactions import PRODUCE_THAT_ADDS, TXN_OFFSET_COMMIT_THAT_ADDS
 from tests.sim import invariants as of_replicas
 from tests.sim.events import CONSUMER, PRODUCER
 from tests.sim.model import CRC_AT
@@ -63,8 +64,10 @@ READ_COMMITTED = 1
 #: Of the offsets that transactions commit: that of which partition does not matter.
 _OFFSET_OF = TopicPartition("t", 0)
 
-#: The versions of transaction version 1, as clients before Kafka 4.0 send them; of the others a recent one.
-_VERSIONS: dict[type[Message], int] = {
+#: Transaction version -> the versions of requests: with 1 as clients before Kafka 4.0 send them; of what has nothing to
+#: do with transactions a recent one.
+_VERSIONS: dict[int, dict[type[Message], int]] = {}
+_VERSIONS[1] = {
     InitProducerIdRequest: 4,
     AddPartitionsToTxnRequest: 3,
     AddOffsetsToTxnRequest: 3,
@@ -74,9 +77,17 @@ _VERSIONS: dict[type[Message], int] = {
     FetchRequest: 12,
     OffsetFetchRequest: 9,
 }
-#: A late copy of these would be taken for one of the next transaction, which has the same epoch (KIP-890): a client's
-#: connection does not repeat them.
+_VERSIONS[2] = _VERSIONS[1] | {
+    InitProducerIdRequest: 5,
+    TxnOffsetCommitRequest: TXN_OFFSET_COMMIT_THAT_ADDS,
+    EndTxnRequest: 5,
+    ProduceRequest: PRODUCE_THAT_ADDS,
+}
+#: With version 1 a late copy of these would be taken for one of the next transaction, which has the same epoch
+#: (KIP-890): a client's connection does not repeat them, and who sends them again waits until they are gone.
 _ARRIVE_ONCE = (TxnOffsetCommitRequest, EndTxnRequest)
+#: Transaction version -> after so long without an answer a client asks again.
+_ASKS_AGAIN_MS = {1: REQUEST_TIMEOUT_MS, 2: 700}
 _FATAL = (ProducerFenced, InvalidProducerEpoch, InvalidProducerIdMapping, InvalidTxnState)
 
 
@@ -93,6 +104,7 @@ class Ask:
     make: Callable[[], Message]
     source: int = PRODUCER
     timeout_ms: int = REQUEST_TIMEOUT_MS
+    transaction_version: int = 1
 
 
 #: What a client's steps wait for.
@@ -216,9 +228,9 @@ class TransactionalClients:
             ask.source,
             ask.broker,
             ask.make,
-            _VERSIONS[kind],
+            _VERSIONS[ask.transaction_version][kind],
             answered,
-            may_be_repeated=kind not in _ARRIVE_ONCE,
+            may_be_repeated=ask.transaction_version == 2 or kind not in _ARRIVE_ONCE,
         )
         self._cluster.agenda.after(ask.timeout_ms, f"timeout of {kind.__name__}", lambda: answered(None))
 
@@ -230,7 +242,7 @@ class TransactionalClients:
         nodes = list(cluster.nodes.values())
         node = nodes[self._lookups % len(nodes)]
         leader = node.leader_of(tp)
-        if leader is None or leader < 0 or cluster.is_long_out_of_date(node, tp):
+        if leader is None or leader < 0:
             return cluster.leader_of(tp)
         return leader
 
@@ -259,6 +271,8 @@ class TransactionalClient:
         self._clients = clients
         self.life = life
         self._events: deque[Transact] = deque()
+        versions = cluster.settings.transaction_versions
+        self._version = versions[life.number % len(versions)]
         self._producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self._sequences: Counter[TopicPartition] = Counter()
         #: Whether a batch was not acknowledged: then what has become of it is not known.
@@ -312,7 +326,8 @@ class TransactionalClient:
     ) -> Generator[Wait | Ask, Any, Any]:
         """The response without an error, in the end.  Raises Fatal, Abortable."""
         for _ in range(ATTEMPTS):
-            response = yield Ask(find(), make, timeout_ms=patience_ms or REQUEST_TIMEOUT_MS)
+            timeout_ms = patience_ms or _ASKS_AGAIN_MS[self._version]
+            response = yield Ask(find(), make, timeout_ms=timeout_ms, transaction_version=self._version)
             if response is None and patience_ms:
                 raise Abortable(f"{what}: no answer")
             if response is not None:
@@ -343,22 +358,27 @@ class TransactionalClient:
         response = yield from self._ask(
             lambda: self._coordinator, make, lambda response: response.error_code, "InitProducerId"
         )
-        self._producer = Producer(response.producer_id, response.producer_epoch)
-        self._sequences.clear()
+        self._go_on_as(Producer(response.producer_id, response.producer_epoch))
+
+    def _go_on_as(self, producer: Producer) -> None:
+        if producer != self._producer:
+            self._sequences.clear()
+        self._producer = producer
         self._needs_epoch = False
         self._cluster.tell(f"{self.life} is given {tuple(self._producer)}")
         self._cluster.ledger.producer_given(self.life, self._producer)
 
     def _transaction(self, event: Transact) -> Steps:
         transaction = self._cluster.ledger.begin(self.life, self._producer)
-        added: set[TopicPartition] = set()
+        begun: set[TopicPartition] = set()
         how = event.ends
         try:
             for number in event.partitions:
                 tp = self._cluster.tp(number)
-                if tp not in added:
-                    yield from self._add_partition(tp)
-                    added.add(tp)
+                if tp not in begun:
+                    if self._version == 1:
+                        yield from self._add_partition(tp)
+                    begun.add(tp)
                     yield Wait(event.pause_ms)
                 yield from self._produce(transaction, tp, event.records, event.patience_ms)
                 yield Wait(event.pause_ms)
@@ -370,7 +390,7 @@ class TransactionalClient:
             how = ABORT
         if how == NOTHING:
             self.is_dead = True
-        elif added or how == COMMIT:
+        elif begun or how == COMMIT:
             yield from self._end(transaction, how)
         if self._needs_epoch and not self.is_dead:
             yield from self._initialize()
@@ -451,12 +471,13 @@ class TransactionalClient:
             topic = TxnOffsetCommitRequestTopic(name=_OFFSET_OF.topic, partitions=[partition])
             return TxnOffsetCommitRequest(**ids, topics=[topic])
 
-        yield from self._ask(
-            lambda: self._coordinator,
-            lambda: AddOffsetsToTxnRequest(**ids),
-            lambda response: response.error_code,
-            "AddOffsetsToTxn",
-        )
+        if self._version == 1:
+            yield from self._ask(
+                lambda: self._coordinator,
+                lambda: AddOffsetsToTxnRequest(**ids),
+                lambda response: response.error_code,
+                "AddOffsetsToTxn",
+            )
         yield from self._ask(
             lambda: self._clients.leader_of(TopicPartition(GROUP_METADATA_TOPIC, 0)),
             make,
@@ -479,13 +500,17 @@ class TransactionalClient:
         ledger = self._cluster.ledger
         ledger.ask(transaction, how)
         try:
-            yield from self._ask(lambda: self._coordinator, make, lambda response: response.error_code, "EndTxn")
+            response = yield from self._ask(
+                lambda: self._coordinator, make, lambda response: response.error_code, "EndTxn"
+            )
         except (Fatal, Abortable) as error:
             ledger.counts["unknown ends"] += 1
             self._cluster.tell(f"{transaction}: nobody knows whether it has ended: {error}")
             raise
         self._cluster.tell(f"{transaction}: {how} is acknowledged")
         ledger.answered(transaction, how)
+        if self._version == 2:
+            self._go_on_as(Producer(response.producer_id, response.producer_epoch))
 
 
 class CommittedConsumer:
@@ -555,5 +580,5 @@ class CommittedConsumer:
         partition = leader.replica_manager.get_partition_or_exception(self._tp)
         while self._position < partition.last_fetchable_offset(FetchIsolation.TXN_COMMITTED):
             answers: list[Any] = []
-            leader.serve_request(self._request(1 << 20), _VERSIONS[FetchRequest], answers.append)
+            leader.serve_request(self._request(1 << 20), _VERSIONS[1][FetchRequest], answers.append)
             self._take(answers[0].responses[0].partitions[0])

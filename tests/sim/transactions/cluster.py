@@ -10,16 +10,15 @@ from uuid import UUID
 from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata.memory_store import MemoryStore
+from kcore.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from kcore.protocol.schema import Message as Request
 from kcore.replica.partition import Partition
-from kcore.replica.partition_state import LeaderAndIsrUpdate
 from tests.sim import invariants as of_replicas
 from tests.sim.cluster import ANSWER_GRACE_MS, Cluster
 from tests.sim.ensemble import Killed
 from tests.sim.events import Crash, Event, History
 from tests.sim.invariants import BrokenInvariant
 from tests.sim.network import Message
-from tests.sim.node import LAG_TIME_MAX_MS
 from tests.sim.transactions import invariants
 from tests.sim.transactions.clients import TransactionalClients
 from tests.sim.transactions.events import (
@@ -50,8 +49,6 @@ class TransactionalCluster(Cluster):
         self.ledger = Ledger()
         self.transactional_clients = TransactionalClients(self)
         self._down_ms: dict[int, int] = {}
-        #: (Partition, leader epoch) -> when its leader was elected.
-        self._elected_ms: dict[tuple[TopicPartition, int], int] = {}
         #: Kind of request -> by how much the next ones are late.
         self._late: defaultdict[str, deque[int]] = defaultdict(deque)
         #: Broker -> number of a request -> its answer, of those that are not answered yet.
@@ -83,17 +80,6 @@ class TransactionalCluster(Cluster):
         counts |= dict.fromkeys((TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC), COORDINATOR_PARTITIONS)
         node.learn_topics({name: (UUID(int=1 + at), count) for at, (name, count) in enumerate(counts.items())})
         return node
-
-    def _send_update(self, broker: int, broker_epoch: int, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
-        self._elected_ms.setdefault((update.topic_partition, update.leader_epoch), self.agenda.now_ms)
-        super()._send_update(broker, broker_epoch, update, controller_epoch)
-
-    def is_long_out_of_date(self, node: TransactionalNode, tp: TopicPartition) -> bool:
-        """Whether the broker has not heard of an election for so long that the new leader may go on without the old
-        one.  An old coordinator answers from its memory what needs no append, so clients must not find it there."""
-        known = node.leader_epoch_of(tp)
-        elected_ms = self._elected_ms.get((tp, known + 1), self.agenda.now_ms)
-        return self.agenda.now_ms - elected_ms >= LAG_TIME_MAX_MS
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -130,14 +116,19 @@ class TransactionalCluster(Cluster):
     def send_between_brokers(
         self, source: int, target: int, request: Request, version: int, reply: Callable[[Request | OSError], None]
     ) -> None:
-        """See node.TransactionalSurroundings.  It arrives once: who sends it again waits until it is gone."""
+        """See node.TransactionalSurroundings."""
         reply = self._while_alive(source, reply)
         name = type(request).__name__
 
         def answer(response: Request | OSError) -> None:
             self._send(Message(f"{name} answer", target, source, lambda: reply(response)))
 
-        deliver = self._once(lambda: self._serve(target, request, version, answer))
+        def deliver() -> None:
+            self._serve(target, request, version, answer)
+
+        if isinstance(request, WriteTxnMarkersRequest) and any(m.transaction_version < 2 for m in request.markers):
+            # The next transaction may have the same epoch: who sends it again waits until this one is gone.
+            deliver = self._once(deliver)
         # It arrives also when its sender has died since: another coordinator may be at work by then.
         self._send(Message(name, source, target, deliver, survives=True))
 

@@ -136,6 +136,7 @@ def random_transactional_history(seed: int, *, events: int = 90, swarm: bool = T
         flush_checkpoint_ms=random.choice([200, 1000, 5000]),
         transaction_timeout_ms=random.choice([600, 1500, 4000, 10_000]),
         asks_any_broker=random.random() < 0.4,
+        transaction_versions=random.choice([(1,), (2,), (1, 2)]),
     )
     pace_ms = random.choice([20, 80, 250])
     at_ms = 50

@@ -216,11 +216,6 @@ class TransactionalNode(Node):
         """As far as this broker has heard."""
         return self.metadata_cache.snapshot.leader_of(tp)
 
-    def leader_epoch_of(self, tp: TopicPartition) -> int:
-        """Of the leader that it knows; -1 if it knows none."""
-        topic = self.metadata_cache.topic(tp.topic)
-        return -1 if topic is None else topic.partitions[tp.partition].leader_epoch
-
     def learn_topics(self, topics: Mapping[str, tuple[UUID, int]]) -> None:
         """Name -> id and number of partitions; who leads them comes from the leadership requests."""
         nobody = PartitionInfo(-1, -1, (), ())

@@ -9,6 +9,7 @@ from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata
 from kcore.coordinator.transaction import transaction_state
 from kcore.coordinator.transaction.transaction_completion import TransactionCompletions
+from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kcore.coordinator.transaction.transaction_state import Producer, TransactionState
 from kcore.coordinator.transaction.transaction_state_manager import TransactionStateManager
 from kcore.coordinator.transaction.transaction_verifier import TransactionVerifier
@@ -34,6 +35,13 @@ def end_without_ending_the_question(info: ProducerAppendInfo, *marker: Any) -> A
     completed = _end_txn(info, *marker)
     info.ends_verification = before
     return completed
+
+
+def end_whatever_has_begun(info: ProducerAppendInfo, *marker: Any) -> Any:
+    """A marker that raises the epoch ends the transaction that is open in the raised one."""
+    if info._origin is AppendOrigin.COORDINATOR_RAISING_EPOCH:
+        info._origin = AppendOrigin.COORDINATOR
+    return _end_txn(info, *marker)
 
 
 def any_producer_epoch(info: ProducerAppendInfo, producer_epoch: int, offset: int) -> None:
@@ -99,6 +107,23 @@ def init_without_fence(current: Any, is_pending: bool, *others: Any) -> Any:
         fenced = transaction_state.fence(current)
         return transaction_state.replace(fenced, state=TransactionState.ONGOING)
     return _init_producer_id(current, is_pending, *others)
+
+
+def end_in_the_same_epoch(
+    current: Any, is_pending: bool, producer: Producer, is_commit: bool, new_producer_id: Any, now_ms: int
+) -> Any:
+    """The end of a transaction of version 2 leaves the epoch as it is."""
+    return transaction_state.end(current, is_pending, producer, is_commit, now_ms)
+
+
+_change = TransactionCoordinator._change
+
+
+def change_without_confirming(
+    coordinator: TransactionCoordinator, entry: Any, rule: Any, on_changed: Any, *, confirms: bool = False
+) -> None:
+    """What a client repeats is answered from memory."""
+    _change(coordinator, entry, rule, on_changed)
 
 
 def own_at_once(partitions: CoordinatorPartitions, partition: int, epoch: int, load: Any) -> None:

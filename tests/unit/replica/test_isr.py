@@ -5,7 +5,13 @@ import random
 import pytest
 
 from kcore.log.log_offset_metadata import LogOffsetMetadata
-from kcore.replica.isr import high_watermark_candidate, is_caught_up, may_join_isr, out_of_sync_replicas
+from kcore.replica.isr import (
+    are_following,
+    high_watermark_candidate,
+    is_caught_up,
+    may_join_isr,
+    out_of_sync_replicas,
+)
 from kcore.replica.partition_state import CommittedIsr, PendingIsr
 from kcore.replica.replica import Replica, ReplicaState
 
@@ -153,6 +159,25 @@ def test_PART_13_a_member_does_not_join_again_and_no_replica_joins_while_a_chang
 
 def fetched(state, offset, at_ms, leader_end):
     return state.after_fetch(end(offset), 0, at_ms, leader_end)
+
+
+# -- whether another broker may lead
+
+
+@pytest.mark.parametrize("isr", [committed(0, 1, 2), pending([0, 1, 2], [0, 1]), pending([0, 1], [0, 1, 2])])
+@pytest.mark.parametrize("last_fetch_ms", [NOW, NOW - LAG, LONG_AGO])
+def test_a_leader_is_followed_while_each_member_of_its_isr_has_fetched_lately(isr, last_fetch_ms):
+    replicas = followers(b1=(5, NOW), b2=(5, NOW))
+    for replica, at_ms in zip(replicas.values(), (NOW, last_fetch_ms), strict=True):
+        replica.state = replica.state._replace(last_fetch_time_ms=at_ms)
+    is_member = 2 in isr.committed
+    assert are_following(isr, replicas, NOW, LAG) is (last_fetch_ms != LONG_AGO or not is_member)
+
+
+def test_a_leader_that_is_alone_in_its_isr_is_followed_whoever_does_not_fetch():
+    assert are_following(committed(0), {}, NOW, LAG)
+    assert are_following(committed(0), followers(b1=(5, LONG_AGO)), NOW, LAG)
+    assert are_following(committed(0, 9), {}, NOW, LAG), "9 is no replica any more, and leaves"
 
 
 def test_PART_11_the_fetch_offset_of_a_follower_is_its_log_end():

@@ -81,6 +81,21 @@ def test_PART_16_PART_17_a_shrink_goes_to_the_store_first_and_takes_effect_when_
     assert partition.log.high_watermark == partition.log.log_end_offset == 2
 
 
+def test_a_leader_is_followed_from_the_first_fetch_of_its_isr_until_it_hears_nothing_for_the_lag_time(node, lead):
+    """A member of its ISR that leads since then acknowledges nothing before it has taken this broker out of the ISR."""
+    partition = lead(0, 1)
+    assert not partition.is_followed
+    fetched_to(node, partition, 1, 0)
+    node.advance(LAG)
+    assert partition.is_followed
+    node.advance(1)
+    assert not partition.is_followed
+    node.become(update(epoch=5, isr=(0,), replicas=(0, 1, 2), partition_epoch=8))
+    assert partition.is_followed
+    node.become(update(epoch=6, leader=1, isr=(0, 1), replicas=(0, 1, 2), partition_epoch=9))
+    assert not partition.is_followed
+
+
 def test_PART_13_an_expansion_holds_the_high_watermark_back_from_its_proposal_on(node, store, lead):
     partition = lead(0)
     assert partition.log.high_watermark == 1

@@ -31,17 +31,18 @@ ME, OTHER = 1, 2
 
 class Logs:
     """As much of a ReplicaManager as is used.  errors: topic -> what its appends fail with.  held: a list in which the
-    appends to __transaction_state wait."""
+    appends to __transaction_state wait.  is_followed: whether the replicas of __transaction_state fetch."""
 
     def __init__(self):
         self.logs, self.errors, self.held = {}, {}, None
         self.marker_origins = []
+        self.is_followed = True
 
     def log(self, topic_partition):
         return self.logs.setdefault(topic_partition, MemoryLog())
 
     def get_partition(self, topic_partition):
-        return SimpleNamespace(local_log=lambda: self.log(topic_partition))
+        return SimpleNamespace(local_log=lambda: self.log(topic_partition), is_followed=self.is_followed)
 
     def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
         assert (required_acks, internal_topics_allowed) == (-1, True)
@@ -647,15 +648,67 @@ def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():
         again.coordinator.describe("x")
 
 
-def test_an_uncertain_coordinator_says_nothing_that_ends_a_producer():
+@pytest.mark.parametrize("why", ["its session may have ended", "the replicas of its topic do not fetch"])
+def test_an_uncertain_coordinator_says_nothing_that_ends_a_producer_or_begins_a_transaction(why):
     certain = [True]
     harness = Harness(is_certain=lambda: certain[0])
     producer = harness.begin(HERE)
-    certain[0] = False
+    assert harness.end(Producer(100, 7)) == errors.ProducerFenced.code
+    assert harness.coordinator.verify_partitions("x", producer, {HERE}) == {HERE: None}
+    certain[0] = why != "its session may have ended"
+    harness.logs.is_followed = not certain[0]
     not_coordinator = errors.NotCoordinator.code
     assert harness.end(Producer(100, 7)) == harness.end(Producer(1, 0)) == not_coordinator
-    assert harness.add(producer, HERE) == not_coordinator, "nothing is appended for it, so no replica has agreed"
-    assert harness.add(producer, THERE) == 0
+    assert harness.init(Producer(1, 0)).error_code == not_coordinator
+    for asked in (producer, Producer(100, 7)):
+        (error,) = harness.coordinator.verify_partitions("x", asked, {HERE}).values()
+        assert isinstance(error, errors.NotCoordinator)
+    assert harness.add(producer, HERE) == harness.add(producer, THERE) == 0, "the replicas have agreed"
+
+
+@pytest.mark.parametrize("error", [None, errors.NotLeaderOrFollower("another"), errors.NotEnoughReplicas("no")])
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_repeated_end_of_version_1_is_answered_when_the_replicas_have_agreed(is_commit, error):
+    """The next transaction, at another coordinator, would have the same epoch."""
+    harness = Harness()
+    producer = harness.begin(HERE)
+    assert harness.end(producer, is_commit) == 0
+    state, written = harness.state, harness.written()
+    harness.logs.held = []
+    answer = Answer()
+    harness.coordinator.end_transaction("x", producer, is_commit, answer)
+    assert answer.waits
+    assert harness.end(producer, is_commit) == errors.ConcurrentTransactions.code
+    if error is not None:
+        harness.logs.errors[STATES] = error
+    harness.logs.release()
+    codes = {errors.NotLeaderOrFollower: errors.NotCoordinator.code}
+    expected = 0 if error is None else codes.get(type(error), errors.CoordinatorNotAvailable.code)
+    assert answer.error_code == expected and harness.state is state
+    assert harness.written() == written + [("x", state)] * (error is None)
+
+
+def test_partitions_that_are_added_again_by_version_1_are_confirmed_when_the_replicas_have_agreed():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.logs.held = []
+    answer = Answer()
+    harness.coordinator.add_partitions("x", producer, frozenset([HERE]), answer)
+    assert answer.waits
+    harness.logs.release()
+    assert answer.result == 0 and harness.state is S.ONGOING
+    assert harness.end(producer) == 0 and harness.logs.markers(HERE)
+
+
+def test_what_version_2_repeats_is_answered_without_an_append():
+    """Its epoch is that of one transaction alone."""
+    harness = Harness()
+    producer = harness.begin_2(HERE)
+    written = harness.written()
+    assert harness.add_2(producer, HERE) == 0 and harness.written() == written
+    ended = harness.end_2(producer)
+    written = harness.written()
+    assert harness.end_2(producer) == ended and harness.written() == written
 
 
 def test_after_a_stop_nothing_is_served_and_no_marker_sent():
