@@ -63,6 +63,9 @@ def read() -> dict[str, Any]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) and not os.path.samefile(name, os.devnull):
                 raise UsageError(f"{name}: expected a file with settings, this is no regular file")
             return tomllib.load(file)
+    except IsADirectoryError:
+        source = f", and {VARIABLE} names it" if os.environ.get(VARIABLE) else ""
+        raise UsageError(f"{name}: expected a file with settings, this is a directory{source}") from None
     except ValueError as error:  # no TOML, or no UTF-8
         raise UsageError(f"{name}: it is no TOML: {error}") from None
 

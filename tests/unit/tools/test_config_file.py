@@ -158,7 +158,8 @@ def test_a_file_that_the_environment_names_must_be_one(kind, tmp_path):
         text=True,
         timeout=60,
     )
-    reason = "Is a directory" if kind == "directory" else "expected a file with settings, this is no regular file"
+    found = "a directory, and KCORE_CONFIG names it" if kind == "directory" else "no regular file"
+    reason = f"expected a file with settings, this is {found}"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"kcore: {path}: {reason}\n")
 
 
