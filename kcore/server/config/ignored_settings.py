@@ -35,7 +35,7 @@ _IGNORED = """
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     log.dir.failure.timeout.ms max.connection.creation.rate
     max.connections.per.ip.overrides
-    max.request.partition.size.limit metadata.log.dir
+    metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters

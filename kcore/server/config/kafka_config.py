@@ -66,6 +66,7 @@ _BROKER_KEYS = [
     ConfigKey("max.connections", _INT, 2**31 - 1, at_least(0), "Connections beyond wait to be accepted."),
     ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(1), "Connections beyond are closed."),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
+    ConfigKey("max.request.partition.size.limit", _INT, 2000, at_least(1), "Partitions in one page of descriptions."),
     ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
     # Not one of Kafka's, which has a Java agent for this.
     ConfigKey(
