@@ -516,6 +516,13 @@ CASES = {
     ApiKey.DESCRIBE_CLUSTER: Case(
         make(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True), 1, None, {cluster(DESCRIBE)}
     ),
+    ApiKey.LIST_CONFIG_RESOURCES: Case(
+        make(ApiKey.LIST_CONFIG_RESOURCES),
+        1,
+        ClusterAuthorizationFailed,
+        {cluster(DESCRIBE_CONFIGS)},
+        (cluster(DESCRIBE_CONFIGS),),
+    ),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Case(
         make(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[dtp.TopicRequest(name="t")]),
         0,

@@ -58,6 +58,7 @@ from kcore.protocol.messages.elect_leaders import ElectLeadersRequest
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.protocol.messages.list_transactions import ListTransactionsRequest
@@ -178,6 +179,7 @@ def requests(group):
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
     yield DescribeTopicPartitionsRequest(), 0
+    yield ListConfigResourcesRequest(), 1
     moved = apr.ReassignablePartition(partition_index=0, replicas=[1])
     yield (
         apr.AlterPartitionReassignmentsRequest(topics=[apr.ReassignableTopic(name="t", partitions=[moved])]),
@@ -299,6 +301,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+        ApiKey.LIST_CONFIG_RESOURCES,
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
         *(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
