@@ -29,6 +29,7 @@ from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.protocol.api_keys import ApiKey, served_apis
 from kcore.protocol.releases import apis_of_release
+from kcore.security.scram_credentials import stored_iterations
 from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_parts import (
@@ -209,6 +210,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         broker_configs=base.broker_configs,
         group_configs=group_configs,
         auth=auth,
+        scram_iterations=partial(stored_iterations, base.store),
         served_apis=_served_apis(base.config),
         features=membership.features,
         cluster_member=membership.cluster_member,

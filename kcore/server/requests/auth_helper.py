@@ -187,6 +187,7 @@ PERMISSIONS = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Permission(AclOperation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: Permission(AclOperation.ALTER_CONFIGS),
     ApiKey.LIST_CONFIG_RESOURCES: Permission(AclOperation.DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Permission(AclOperation.DESCRIBE),
     ApiKey.DESCRIBE_ACLS: Permission(AclOperation.DESCRIBE),
     ApiKey.CREATE_ACLS: Permission(AclOperation.ALTER),
     ApiKey.DELETE_ACLS: Permission(AclOperation.ALTER),

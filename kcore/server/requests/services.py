@@ -58,6 +58,8 @@ class Services:
     broker_configs: StoredBrokerConfigs
     group_configs: StoredGroupConfigs
     auth: AuthHelper
+    #: Of SCRAM credentials in the store: user -> mechanism -> iterations.  Waits for the store.  Raises StoreError.
+    scram_iterations: Callable[[], Mapping[str, Mapping[int, int]]]
     #: The lowest and the highest version of each API.
     served_apis: Mapping[ApiKey, tuple[int, int]]
     features: Callable[[], Features]

@@ -516,6 +516,13 @@ CASES = {
     ApiKey.DESCRIBE_CLUSTER: Case(
         make(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True), 1, None, {cluster(DESCRIBE)}
     ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Case(
+        make(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
+        0,
+        ClusterAuthorizationFailed,
+        {cluster(DESCRIBE)},
+        (cluster(DESCRIBE),),
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: Case(
         make(ApiKey.LIST_CONFIG_RESOURCES),
         1,
