@@ -30,6 +30,7 @@ from kcore.protocol.releases import RELEASES
 from kcore.replica.replica_selector import SELECTORS
 from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
+from kcore.server.config.kept_settings import KEPT_CONFIG_DEF, PER_BROKER
 from kcore.server.config.listeners import check_listeners, host_and_port, listeners_of
 
 logger = logging.getLogger(__name__)
@@ -371,6 +372,9 @@ RECONFIGURABLE = frozenset(
     }
 )
 
+#: What a client can change in the store of a running broker, by name: what reconfigure() takes, and what is only kept.
+CHANGEABLE = {name: KAFKA_CONFIG_DEF[name] for name in RECONFIGURABLE} | {key.name: key for key in KEPT_CONFIG_DEF}
+
 #: Numbers of threads: a client may at most double or halve one at a time.  Source: DynamicThreadPool, LogCleaner.
 _THREAD_COUNTS = ("log.cleaner.threads", *sorted(name for name in RECONFIGURABLE if re.match(r"num\..*", name)))
 
@@ -497,14 +501,17 @@ class KafkaConfig:
         number of threads that is more than twice or less than half the present one.  Source: KIP-226.
         """
         named = {name: value for name, value in changes.items() if value is not None}
-        fixed = sorted(named.keys() - RECONFIGURABLE)
+        fixed = sorted(named.keys() - CHANGEABLE.keys())
         for name in fixed:
             if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES:
                 raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        of_one = sorted(named.keys() & PER_BROKER) if is_cluster else []
+        if of_one:
+            raise InvalidRequest(f"Cannot update these configs at default cluster level: {', '.join(of_one)}")
         for name, value in named.items():
-            KAFKA_CONFIG_DEF[name].parse(value)
+            CHANGEABLE[name].parse(value)
         old, new = self._settings, _checked(self.levels.changed(changes, is_cluster=is_cluster))
         for name in _THREAD_COUNTS:
             if name in named:
@@ -615,9 +622,9 @@ def _followed(stored: Mapping[str, str]) -> dict[str, str]:
     followed = {}
     for name, value in stored.items():
         try:
-            if name not in RECONFIGURABLE:
+            if name not in CHANGEABLE:
                 raise InvalidConfig("a running broker does not change it")
-            KAFKA_CONFIG_DEF[name].parse(value)
+            CHANGEABLE[name].parse(value)
         except InvalidConfig as error:
             logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, error)
         else:
