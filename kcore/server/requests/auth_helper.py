@@ -188,6 +188,7 @@ PERMISSIONS = {
     ApiKey.ALTER_CLIENT_QUOTAS: Permission(AclOperation.ALTER_CONFIGS),
     ApiKey.LIST_CONFIG_RESOURCES: Permission(AclOperation.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Permission(AclOperation.DESCRIBE),
+    ApiKey.UPDATE_FEATURES: Permission(AclOperation.ALTER),
     ApiKey.DESCRIBE_ACLS: Permission(AclOperation.DESCRIBE),
     ApiKey.CREATE_ACLS: Permission(AclOperation.ALTER),
     ApiKey.DELETE_ACLS: Permission(AclOperation.ALTER),

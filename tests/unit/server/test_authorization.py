@@ -523,6 +523,9 @@ CASES = {
         {cluster(DESCRIBE)},
         (cluster(DESCRIBE),),
     ),
+    ApiKey.UPDATE_FEATURES: Case(
+        make(ApiKey.UPDATE_FEATURES), 1, ClusterAuthorizationFailed, {cluster(ALTER)}, (cluster(ALTER),)
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: Case(
         make(ApiKey.LIST_CONFIG_RESOURCES),
         1,

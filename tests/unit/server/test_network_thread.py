@@ -63,6 +63,7 @@ from kcore.protocol.messages.list_config_resources import ListConfigResourcesReq
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.protocol.messages.list_transactions import ListTransactionsRequest
+from kcore.protocol.messages.update_features import UpdateFeaturesRequest
 from kcore.replica.local_reads import LocalReads
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_context import RequestContext
@@ -180,6 +181,7 @@ def requests(group):
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
     yield DescribeTopicPartitionsRequest(), 0
+    yield UpdateFeaturesRequest(), 1
     yield DescribeUserScramCredentialsRequest(users=None), 0
     yield ListConfigResourcesRequest(), 1
     moved = apr.ReassignablePartition(partition_index=0, replicas=[1])
