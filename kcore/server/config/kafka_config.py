@@ -109,6 +109,8 @@ _BROKER_KEYS = [
     # -- quotas
     ConfigKey("quota.window.num", _INT, 11, at_least(1), "Windows over which clients' quotas are measured."),
     ConfigKey("quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey("controller.quota.window.num", _INT, 11, at_least(1), "Windows for which unused changes are saved."),
+    ConfigKey("controller.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
     ConfigKey("replication.quota.window.num", _INT, 11, at_least(1), "Windows over which replication is measured."),
     ConfigKey("replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
     ConfigKey(
