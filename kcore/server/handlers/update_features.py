@@ -88,8 +88,6 @@ def _error(update: FeatureUpdateKey, version: int, features: dict[str, _Levels])
     if levels is None:
         return InvalidRequest(f"Feature {name} is not supported by this broker; it knows {', '.join(features)}")
     is_upgrade = upgrade_type == _UPGRADE
-    if level < 1 and is_upgrade:
-        return InvalidRequest(f"Can not set {name} to {level}, less than 1, without allowing a downgrade")
     if not levels.low <= level <= levels.high:
         return InvalidRequest(f"{name} has no level {level}: this broker knows {levels.low} to {levels.high}")
     if level == levels.in_use:

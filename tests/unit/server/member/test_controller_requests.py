@@ -206,7 +206,8 @@ def test_the_metadata_are_those_of_the_controllers_update(broker, controller, ve
     assert info.offline_replicas == ([4] if version >= 4 else [])
     with Client(broker) as client:
         cluster = client.ask(DescribeClusterRequest(), 0)
-        assert [b.broker_id for b in cluster.brokers] == [1, 2] and cluster.controller_id == CONTROLLER_ID
+        # Unlike Metadata it names no controller that is none of the brokers (ADM-08).
+        assert [b.broker_id for b in cluster.brokers] == [1, 2] and cluster.controller_id == -1
 
 
 def test_partial_updates_add_up_and_deleted_partitions_leave(broker, controller):
