@@ -29,6 +29,7 @@ from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.protocol.api_keys import ApiKey, served_apis
 from kcore.protocol.releases import apis_of_release
+from kcore.security.scram_credentials import stored_iterations
 from kcore.server.alone import Alone
 from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_parts import (
@@ -45,6 +46,7 @@ from kcore.server.broker_parts import (
     store_of,
     transaction_coordinator_of,
 )
+from kcore.server.config.broker_loggers import BrokerLoggers
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.config.stored_group_configs import StoredGroupConfigs
@@ -188,6 +190,8 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
     if foreign_producer_id >= 0:
         producer_ids.reserve_up_to(foreign_producer_id)
     auth = plan.authorizer.started(base.broker_id, base.cluster_id, base.store, background.start_scheduler, parts)
+    broker_loggers = BrokerLoggers(base.broker_id)
+    parts.callback(broker_loggers.close)
     services = Services(
         broker_id=base.broker_id,
         config=base.config,
@@ -208,8 +212,10 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         client_quotas=client_quotas,
         stored_client_quotas=stored_client_quotas,
         broker_configs=base.broker_configs,
+        broker_loggers=broker_loggers,
         group_configs=group_configs,
         auth=auth,
+        scram_iterations=partial(stored_iterations, base.store),
         served_apis=_served_apis(base.config),
         features=membership.features,
         cluster_member=membership.cluster_member,

@@ -9,6 +9,7 @@ from kcore.common.text import nearest
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF
 from kcore.server.config.ignored_settings import IGNORED_NAMES, PROTECTIVE
 from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, RECONFIGURABLE
+from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
 from kcore.tools.command_line import UsageError
 
 
@@ -41,7 +42,8 @@ def meanings_of(name: str) -> list[Meaning]:
         found.append(_meaning(KAFKA_CONFIG_DEF[name], "brokers", note))
     if not found and name in IGNORED_NAMES:
         effect = "a broker that has it does not start" if PROTECTIVE.match(name) else "it is accepted and has no effect"
-        found.append(Meaning(name, "brokers", None, None, f"Kafka's brokers have it. In kcore {effect}.", ""))
+        note = "A running broker stores and shows it." if name in KEPT_CONFIG_DEF else ""
+        found.append(Meaning(name, "brokers", None, None, f"Kafka's brokers have it. In kcore {effect}.", note))
     if not found:
         known = {key.name for definition in (LOG_CONFIG_DEF, KAFKA_CONFIG_DEF) for key in definition} | IGNORED_NAMES
         raise UsageError(f"Kafka has no setting {name!r}{nearest(name, sorted(known))}")

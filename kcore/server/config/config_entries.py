@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigKey
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
+from kcore.server.config.kafka_config import CHANGEABLE, KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
+from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
 from kcore.server.config.stored_group_configs import GROUP_CONFIG_DEF
 
 #: Where a value comes from.  Source: DescribeConfigsResponse.ConfigSource, Kafka.
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
 STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
-GROUP_CONFIG = 8
+DYNAMIC_BROKER_LOGGER_CONFIG, GROUP_CONFIG = 6, 8
+#: Kafka says of a logger's level that it is of no type.
+_NO_TYPE = 0
 
 
 class Synonym(NamedTuple):
@@ -65,9 +68,20 @@ def group_entries(own: Mapping[str, str], broker: KafkaConfig) -> list[ConfigEnt
     return entries
 
 
+def logger_entries(levels: Mapping[str, str]) -> list[ConfigEntry]:
+    """The level of each logger."""
+    source = DYNAMIC_BROKER_LOGGER_CONFIG
+    return [ConfigEntry(name, level, source, False, _NO_TYPE, "", []) for name, level in levels.items()]
+
+
 def broker_entries(broker: KafkaConfig) -> list[ConfigEntry]:
-    """Every setting of the broker that it honours."""
+    """Every setting of the broker that it honours, and those that are only kept in the store for it."""
     entries = []
+    kept = [key for key in KEPT_CONFIG_DEF if key.name in broker.levels.broker or key.name in broker.levels.cluster]
+    for key in kept:
+        synonyms = _broker_synonyms(key, broker)
+        value, source = synonyms[0].value, synonyms[0].source
+        entries.append(ConfigEntry(key.name, value, source, False, int(key.type), key.doc, synonyms))
     for key in KAFKA_CONFIG_DEF:
         synonyms = _broker_synonyms(key, broker)
         source = synonyms[0].source if synonyms else DEFAULT_CONFIG
@@ -81,7 +95,7 @@ def cluster_entries(broker: KafkaConfig) -> list[ConfigEntry]:
     """The settings that the store has for all brokers, as this one follows them."""
     entries = []
     for name, value in sorted(broker.levels.cluster.items()):
-        key, source = KAFKA_CONFIG_DEF[name], DYNAMIC_DEFAULT_BROKER_CONFIG
+        key, source = CHANGEABLE[name], DYNAMIC_DEFAULT_BROKER_CONFIG
         text = key.format(key.parse(value))
         entries.append(ConfigEntry(name, text, source, False, int(key.type), key.doc, [Synonym(name, text, source)]))
     return entries

@@ -20,7 +20,6 @@ _IGNORED = """
     controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
     controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-    controller.quota.window.num controller.quota.window.size.seconds
     create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
@@ -35,7 +34,7 @@ _IGNORED = """
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     log.dir.failure.timeout.ms max.connection.creation.rate
     max.connections.per.ip.overrides
-    max.request.partition.size.limit metadata.log.dir
+    metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters

@@ -30,6 +30,7 @@ from kcore.protocol.releases import RELEASES
 from kcore.replica.replica_selector import SELECTORS
 from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFIX
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
+from kcore.server.config.kept_settings import KEPT_CONFIG_DEF, PER_BROKER
 from kcore.server.config.listeners import check_listeners, host_and_port, listeners_of
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ _BROKER_KEYS = [
     ConfigKey("max.connections", _INT, 2**31 - 1, at_least(0), "Connections beyond wait to be accepted."),
     ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(1), "Connections beyond are closed."),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
+    ConfigKey("max.request.partition.size.limit", _INT, 2000, at_least(1), "Partitions in one page of descriptions."),
     ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
     # Not one of Kafka's, which has a Java agent for this.
     ConfigKey(
@@ -107,6 +109,8 @@ _BROKER_KEYS = [
     # -- quotas
     ConfigKey("quota.window.num", _INT, 11, at_least(1), "Windows over which clients' quotas are measured."),
     ConfigKey("quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey("controller.quota.window.num", _INT, 11, at_least(1), "Windows for which unused changes are saved."),
+    ConfigKey("controller.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
     ConfigKey("replication.quota.window.num", _INT, 11, at_least(1), "Windows over which replication is measured."),
     ConfigKey("replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
     ConfigKey(
@@ -386,6 +390,9 @@ RECONFIGURABLE = frozenset(
     }
 )
 
+#: What a client can change in the store of a running broker, by name: what reconfigure() takes, and what is only kept.
+CHANGEABLE = {name: KAFKA_CONFIG_DEF[name] for name in RECONFIGURABLE} | {key.name: key for key in KEPT_CONFIG_DEF}
+
 #: Numbers of threads: a client may at most double or halve one at a time.  Source: DynamicThreadPool, LogCleaner.
 _THREAD_COUNTS = ("log.cleaner.threads", *sorted(name for name in RECONFIGURABLE if re.match(r"num\..*", name)))
 
@@ -512,14 +519,17 @@ class KafkaConfig:
         number of threads that is more than twice or less than half the present one.  Source: KIP-226.
         """
         named = {name: value for name, value in changes.items() if value is not None}
-        fixed = sorted(named.keys() - RECONFIGURABLE)
+        fixed = sorted(named.keys() - CHANGEABLE.keys())
         for name in fixed:
             if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES:
                 raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        of_one = sorted(named.keys() & PER_BROKER) if is_cluster else []
+        if of_one:
+            raise InvalidRequest(f"Cannot update these configs at default cluster level: {', '.join(of_one)}")
         for name, value in named.items():
-            KAFKA_CONFIG_DEF[name].parse(value)
+            CHANGEABLE[name].parse(value)
         old, new = self._settings, _checked(self.levels.changed(changes, is_cluster=is_cluster))
         for name in _THREAD_COUNTS:
             if name in named:
@@ -632,9 +642,9 @@ def _followed(stored: Mapping[str, str]) -> dict[str, str]:
     followed = {}
     for name, value in stored.items():
         try:
-            if name not in RECONFIGURABLE:
+            if name not in CHANGEABLE:
                 raise InvalidConfig("a running broker does not change it")
-            KAFKA_CONFIG_DEF[name].parse(value)
+            CHANGEABLE[name].parse(value)
         except InvalidConfig as error:
             logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, error)
         else:

@@ -15,7 +15,7 @@ from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError
 from kcore.metadata.store_errors import store_errors_for_clients
 from kcore.server.config.config_changes import ConfigOperation, announce_config_change, changes_of, store_config
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig
+from kcore.server.config.kafka_config import CHANGEABLE, KafkaConfig
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class StoredBrokerConfigs:
             level = levels.cluster if is_cluster else levels.broker
 
             def list_items(name: str) -> Iterable[str] | None:
-                key = KAFKA_CONFIG_DEF.get(name)
+                key = CHANGEABLE.get(name)
                 if key is None or key.type is not ConfigType.LIST:
                     return None
                 items: list[str] = key.parse(level[name]) if name in level else self._config[name]

@@ -78,6 +78,10 @@ class StoredGroupConfigs:
         """Its own settings."""
         return self._configs.get(group_id, {})
 
+    def group_ids(self) -> Collection[str]:
+        """The groups that have settings of their own, also those that are not there."""
+        return self._configs.keys()
+
     def settings(self, group_id: str) -> ConsumerGroupSettings:
         """What is in force."""
         own = self.of_group(group_id)

@@ -25,11 +25,15 @@ from kcore.protocol.messages.create_topics import (
 )
 from kcore.security.acl import AclOperation, ResourceType
 from kcore.server.config.config_entries import topic_entries
+from kcore.server.quotas.controller_mutation_quotas import MutationQuota
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 from kcore.server.topics.admin_manager import check_num_partitions
 from kcore.server.topics.topic_changes import has_partitions
+
+#: Older clients do not know the error of an exceeded quota.
+_FIRST_STRICT = 6
 
 
 class Handler:
@@ -39,6 +43,7 @@ class Handler:
         self._admin = services.admin_manager
         self._config = services.config
         self._auth = services.auth
+        self._quotas = services.client_quotas.controller_mutation
 
     def handle(self, context: RequestContext, body: CreateTopicsRequest) -> None:
         if not self._admin.is_controller:
@@ -61,6 +66,9 @@ class Handler:
         except PolicyViolation as error:
             context.respond(CreateTopicsResponse(topics=[_error(name, error) for name in names]))
             return
+        quota = self._quotas.of_request(
+            context.principal.name, context.client_id, is_strict=context.api_version >= _FIRST_STRICT
+        )
         results = []
         answered = set()
         for topic in body.topics:
@@ -72,7 +80,7 @@ class Handler:
             elif topic.name not in permitted:
                 results.append(_error(topic.name, TopicAuthorizationFailed("Authorization failed.")))
             else:
-                results.append(self._create(topic, body.validate_only))
+                results.append(self._create(topic, body.validate_only, quota))
         # What a topic was made with is among its settings.
         partition_counts = {result.name: result.num_partitions for result in results}
         for result in results:
@@ -86,15 +94,18 @@ class Handler:
         }
 
         def respond(missing: Collection[str]) -> None:
-            context.respond(CreateTopicsResponse(topics=[_timed_out(r) if r.name in missing else r for r in results]))
+            topics = [_timed_out(result) if result.name in missing else result for result in results]
+            context.respond(CreateTopicsResponse(topics=topics), quota.throttle_ms)
 
         self._admin.when_done(created, body.timeout_ms, respond)
 
-    def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    def _create(self, topic: CreatableTopic, validate_only: bool, quota: MutationQuota) -> CreatableTopicResult:
         try:
             assignments = {item.partition_index: item.broker_ids for item in topic.assignments}
             if len(assignments) < len(topic.assignments):
                 raise InvalidReplicaAssignment("Found multiple manual partition assignments for one partition.")
+            if not validate_only:
+                quota.check()
             created = self._admin.create_topic(
                 topic.name,
                 topic.num_partitions,
@@ -105,6 +116,8 @@ class Handler:
             )
         except ApiError as error:
             return _error(topic.name, error)
+        if not validate_only:
+            quota.record(created.num_partitions)
         return CreatableTopicResult(
             name=topic.name,
             topic_id=created.topic_id,

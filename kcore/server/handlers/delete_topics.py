@@ -26,10 +26,14 @@ from kcore.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from kcore.security.acl import AclOperation, ResourceType
+from kcore.server.quotas.controller_mutation_quotas import MutationQuota
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 from kcore.server.topics.topic_changes import IsDone, is_gone
+
+#: Older clients do not know the error of an exceeded quota.
+_FIRST_STRICT = 5
 
 
 class _Permissions(NamedTuple):
@@ -47,6 +51,7 @@ class Handler:
         self._admin = services.admin_manager
         self._config = services.config
         self._auth = services.auth
+        self._quotas = services.client_quotas.controller_mutation
 
     def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
         if not self._admin.is_controller:
@@ -62,6 +67,9 @@ class Handler:
         permissions = self._permissions(context, body, names_by_id)
         names = Counter(topic.name for topic in _asked(body) if topic.name is not None)
         ids = Counter(topic.topic_id for topic in _asked(body) if topic.topic_id != ZERO_UUID)
+        quota = self._quotas.of_request(
+            context.principal.name, context.client_id, is_strict=context.api_version >= _FIRST_STRICT
+        )
         responses = []
         deleted: dict[str, IsDone] = {}
         answered: set[tuple[str | None, UUID]] = set()
@@ -72,14 +80,14 @@ class Handler:
             answered.add(key)
             duplicate = (topic.name is not None and names[topic.name] > 1) or ids[topic.topic_id] > 1
             resolved = names_by_id[topic.topic_id] if topic.name is None else topic.name
-            responses.append(self._delete(topic, resolved, duplicate, permissions, deleted))
+            responses.append(self._delete(topic, resolved, duplicate, permissions, deleted, quota))
 
         def respond(missing: Collection[str]) -> None:
             for response in responses:
                 if response.error_code == NONE and response.name in missing:
                     response.error_code = RequestTimedOut.code
                     response.error_message = "The topic is being deleted."
-            context.respond(DeleteTopicsResponse(responses=responses))
+            context.respond(DeleteTopicsResponse(responses=responses), quota.throttle_ms)
 
         self._admin.when_done(deleted, body.timeout_ms, respond)
 
@@ -101,6 +109,7 @@ class Handler:
         duplicate: bool,
         permissions: _Permissions,
         deleted: dict[str, IsDone],
+        quota: MutationQuota,
     ) -> DeletableTopicResult:
         """Delete one topic; adds to `deleted` what must be waited for.  resolved: its name, None for an unknown id."""
         name, topic_id = asked.name, asked.topic_id
@@ -119,11 +128,13 @@ class Handler:
                 name = resolved
             if name not in permissions.delete:
                 raise TopicAuthorizationFailed("Authorization failed.")
+            quota.check()
             topic = self._admin.delete_topic(name)
         except ApiError as error:
             return DeletableTopicResult(
                 name=name, topic_id=topic_id, error_code=code_of(error), error_message=str(error)
             )
+        quota.record(len(topic.partitions))
         deleted[topic.name] = is_gone(topic)
         return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=NONE)
 

@@ -31,16 +31,18 @@ class Handler:
             context.respond(response)
             return
         snapshot = self._cache.snapshot
+        endpoints = snapshot.endpoints(context.listener_name)
+        is_reachable = any(broker.node_id == snapshot.controller_id for broker, _ in endpoints)
         context.respond(
             DescribeClusterResponse(
                 error_code=NONE,
                 cluster_id=snapshot.cluster_id,
-                controller_id=snapshot.controller_id,
+                controller_id=snapshot.controller_id if is_reachable else -1,
                 brokers=[
                     DescribeClusterBroker(
                         broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                     )
-                    for broker, endpoint in snapshot.endpoints(context.listener_name)
+                    for broker, endpoint in endpoints
                 ],
                 cluster_authorized_operations=(
                     self._auth.cluster_operations(context) if body.include_cluster_authorized_operations else NOT_ASKED

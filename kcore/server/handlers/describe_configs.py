@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): of topics, of this broker, of all brokers of the cluster, and of consumer groups."""
+"""DescribeConfigs (32): of topics, this broker, all brokers of the cluster, this broker's loggers, consumer groups."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from kcore.server.config.config_entries import (
     broker_entries,
     cluster_entries,
     group_entries,
+    logger_entries,
     topic_entries,
 )
 from kcore.server.requests.config_access import check_config_access
@@ -27,7 +28,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
+_TOPIC, _BROKER, _BROKER_LOGGER, _GROUP = 2, 4, 8, 32
 
 
 class Handler:
@@ -38,6 +39,7 @@ class Handler:
         self._admin = services.admin_manager
         self._config = services.config
         self._broker_configs = services.broker_configs
+        self._broker_loggers = services.broker_loggers
         self._group_configs = services.group_configs
         self._auth = services.auth
 
@@ -61,6 +63,9 @@ class Handler:
                 entries = self._topic(resource.resource_name)
             elif resource.resource_type == _BROKER:
                 entries = self._broker(resource.resource_name)
+            elif resource.resource_type == _BROKER_LOGGER:
+                self._broker_loggers.check_name(resource.resource_name)
+                entries = logger_entries(self._broker_loggers.levels())
             elif resource.resource_type == _GROUP:
                 entries = self._group(resource.resource_name)
             else:

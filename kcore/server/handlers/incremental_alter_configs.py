@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): of topics, of this broker, of all brokers of the cluster, and of consumer groups."""
+"""IncrementalAlterConfigs (44): of topics, this broker, all brokers of the cluster, loggers and consumer groups."""
 
 from __future__ import annotations
 

@@ -42,10 +42,6 @@ from kcore.server.topics.admin_manager import check_num_partitions
 _MAX_INLINE_PARTITIONS = 300
 
 
-#: How long a request waits for the first metadata of a broker that has just started, in milliseconds.
-_FIRST_METADATA_MS = 10_000
-
-
 #: A requested topic: its id, zero for none, and its name.
 _Key = tuple[UUID, str | None]
 
@@ -99,11 +95,7 @@ class Handler:
         else:
             # A member of a cluster before the controller's first request.  librdkafka forgets all brokers when a
             # response names none, and may then hang for ever.
-            self._admin.when_done(
-                {"": lambda snapshot: bool(snapshot.broker_ids())},
-                _FIRST_METADATA_MS,
-                lambda missing: self._respond(context, body, may_create=False),
-            )
+            self._admin.when_there_are_brokers(lambda: self._respond(context, body, may_create=False))
 
     def _respond(self, context: RequestContext, body: MetadataRequest, *, may_create: bool = True) -> None:
         """may_create=False: on a thread that must not wait for the store."""

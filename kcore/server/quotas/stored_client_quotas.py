@@ -18,6 +18,7 @@ from kcore.server.config.config_changes import announce_config_change
 from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
 from kcore.server.quotas.client_quotas import (
     CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     ClientQuotas,
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 #: Quotas that are whole numbers, and all of them.
 _WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-KEYS = (*_WHOLE, REQUEST_PERCENTAGE)
+KEYS = (*_WHOLE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
 
 
 class QuotaChange(NamedTuple):

@@ -14,8 +14,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
-_OTHERS = {8: "a broker's loggers", 16: "client metrics"}
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 
 
 class Resource(Protocol):
@@ -52,6 +51,7 @@ class ResourceConfigs:
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
         self._broker_configs = services.broker_configs
+        self._broker_loggers = services.broker_loggers
         self._group_configs = services.group_configs
         self._auth = services.auth
 
@@ -95,6 +95,10 @@ class ResourceConfigs:
             self._broker_configs.alter(name, operations, validate_only, replace)
         elif kind == _GROUP:
             self._group_configs.alter(name, operations, validate_only, replace)
+        elif kind == _BROKER_LOGGER and replace:
+            raise InvalidRequest("Levels of loggers are only changed one by one, by IncrementalAlterConfigs")
+        elif kind == _BROKER_LOGGER:
+            self._broker_loggers.alter(name, operations, validate_only)
         else:
-            what = _OTHERS.get(kind, f"resource type {kind}")
-            raise InvalidRequest(f"Only settings of topics, brokers and groups can be changed, not of {what}")
+            what = "client metrics" if kind == _CLIENT_METRICS else f"resource type {kind}"
+            raise InvalidRequest(f"Only settings of topics, brokers, loggers and groups can be changed, not of {what}")

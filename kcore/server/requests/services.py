@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcore.metadata.producer_ids import ProducerIdManager
     from kcore.protocol.api_keys import ApiKey
     from kcore.replica.replica_manager import ReplicaManager
+    from kcore.server.config.broker_loggers import BrokerLoggers
     from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
@@ -56,8 +57,11 @@ class Services:
     client_quotas: ClientQuotas
     stored_client_quotas: StoredClientQuotas
     broker_configs: StoredBrokerConfigs
+    broker_loggers: BrokerLoggers
     group_configs: StoredGroupConfigs
     auth: AuthHelper
+    #: Of SCRAM credentials in the store: user -> mechanism -> iterations.  Waits for the store.  Raises StoreError.
+    scram_iterations: Callable[[], Mapping[str, Mapping[int, int]]]
     #: The lowest and the highest version of each API.
     served_apis: Mapping[ApiKey, tuple[int, int]]
     features: Callable[[], Features]

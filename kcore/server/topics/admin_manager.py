@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 MAX_PARTITIONS_PER_REQUEST = 10_000
 #: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
 WAIT_MS = 30_000
+#: How long a request waits for the first metadata of a broker that has just started.
+_FIRST_METADATA_MS = 10_000
 _ANY_TOPIC = "any topic"
 #: Topics of which is remembered why they could not be created automatically.
 _MAX_REFUSALS = 1000
@@ -133,6 +135,16 @@ class AdminManager:
         topics whose change they do not have after timeout_ms."""
         operation = DelayedTopicChange(max(timeout_ms, 0), self._cache, changes, on_done)
         self._waiting.try_complete_else_watch(operation, [_ANY_TOPIC])
+
+    def when_there_are_brokers(self, on_done: Callable[[], None]) -> None:
+        """Call on_done, now or later on another thread, once the metadata name a broker, and after 10 s in any case.
+
+        A member of a cluster has no metadata before the controller's first request."""
+        if self._cache.snapshot.broker_ids():
+            on_done()
+        else:
+            changes = {"": lambda snapshot: bool(snapshot.broker_ids())}
+            self.when_done(changes, _FIRST_METADATA_MS, lambda missing: on_done())
 
     def wait_for(self, name: str, is_done: IsDone, timeout_ms: float = WAIT_MS) -> None:
         """Return when the metadata have a change.  Raises RequestTimedOut."""

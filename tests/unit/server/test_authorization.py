@@ -34,6 +34,7 @@ from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import describe_producers as dp
+from kcore.protocol.messages import describe_topic_partitions as dtp
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import incremental_alter_configs as iac
@@ -516,6 +517,30 @@ CASES = {
     ),
     ApiKey.DESCRIBE_CLUSTER: Case(
         make(ApiKey.DESCRIBE_CLUSTER, include_cluster_authorized_operations=True), 1, None, {cluster(DESCRIBE)}
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Case(
+        make(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
+        0,
+        ClusterAuthorizationFailed,
+        {cluster(DESCRIBE)},
+        (cluster(DESCRIBE),),
+    ),
+    ApiKey.UPDATE_FEATURES: Case(
+        make(ApiKey.UPDATE_FEATURES), 1, ClusterAuthorizationFailed, {cluster(ALTER)}, (cluster(ALTER),)
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: Case(
+        make(ApiKey.LIST_CONFIG_RESOURCES),
+        1,
+        ClusterAuthorizationFailed,
+        {cluster(DESCRIBE_CONFIGS)},
+        (cluster(DESCRIBE_CONFIGS),),
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Case(
+        make(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[dtp.TopicRequest(name="t")]),
+        0,
+        TopicAuthorizationFailed,
+        {topic(DESCRIBE)},
+        (topic(DESCRIBE),),
     ),
     ApiKey.ADD_PARTITIONS_TO_TXN: Case(
         make(

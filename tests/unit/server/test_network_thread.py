@@ -52,14 +52,18 @@ from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasR
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kcore.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from kcore.protocol.messages.elect_leaders import ElectLeadersRequest
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.protocol.messages.list_transactions import ListTransactionsRequest
+from kcore.protocol.messages.update_features import UpdateFeaturesRequest
 from kcore.replica.local_reads import LocalReads
 from kcore.server.requests import kafka_apis
 from kcore.server.requests.request_context import RequestContext
@@ -176,6 +180,10 @@ def requests(group):
     yield dr.DeleteRecordsRequest(topics=[dr.DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=60_000), 1
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
+    yield DescribeTopicPartitionsRequest(), 0
+    yield UpdateFeaturesRequest(), 1
+    yield DescribeUserScramCredentialsRequest(users=None), 0
+    yield ListConfigResourcesRequest(), 1
     moved = apr.ReassignablePartition(partition_index=0, replicas=[1])
     yield (
         apr.AlterPartitionReassignmentsRequest(topics=[apr.ReassignableTopic(name="t", partitions=[moved])]),
@@ -296,7 +304,8 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     assert never_inline == {
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        *(ApiKey.CONSUMER_GROUP_DESCRIBE, ApiKey.DESCRIBE_TOPIC_PARTITIONS),
+        *(ApiKey.LIST_CONFIG_RESOURCES, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
         *(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),

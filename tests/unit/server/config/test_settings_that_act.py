@@ -861,6 +861,14 @@ SHOWN_ELSEWHERE = {
         "tests/unit/server/config/test_kafka_config.py"
         "::test_CG_37_settings_of_the_consumer_protocol_are_held_to_their_limits",
     ),
+    **dict.fromkeys(
+        ("controller.quota.window.num", "controller.quota.window.size.seconds"),
+        "tests/unit/server/quotas/test_controller_mutation_quotas.py"
+        "::test_ADM_33_what_is_not_used_is_saved_for_the_windows_of_the_settings",
+    ),
+    "max.request.partition.size.limit": (
+        "tests/unit/server/test_describe_topic_partitions.py::test_ADM_01_the_broker_has_a_limit_too"
+    ),
     "inter.broker.listener.name": (
         "tests/unit/server/test_inter_broker_listener.py"
         "::test_brokers_with_a_listener_of_a_name_of_its_own_replicate_and_hand_over"

@@ -132,7 +132,12 @@ def test_QUOTA_04_throttles_follow_their_stored_rates(broker, requests):
     ("name", "change", "code", "message"),
     [
         (BROKER, ("num.partitions", SET, "3"), INVALID_REQUEST, "num.partitions"),
-        (BROKER, ("background.threads", SET, "3"), INVALID_REQUEST, "background.threads"),
+        (BROKER, ("metric.reporters", SET, "a.Reporter"), INVALID_REQUEST, "metric.reporters"),
+        (BROKER, ("ssl.keystore.location", SET, "/k"), INVALID_REQUEST, "ssl.keystore.location"),
+        (CLUSTER, ("listeners", SET, "PLAINTEXT://:9"), INVALID_REQUEST, "listeners"),
+        (CLUSTER, ("sasl.kerberos.kinit.cmd", SET, "/k"), INVALID_REQUEST, "at default cluster level"),
+        (BROKER, ("sasl.kerberos.min.time.before.relogin", SET, "soon"), INVALID_CONFIG, "before.relogin"),
+        (BROKER, ("sasl.login.refresh.window.factor", SET, "0.4"), INVALID_CONFIG, "window.factor"),
         (BROKER, ("log.retention.hours", SET, "3"), INVALID_REQUEST, "log.retention.hours"),
         (BROKER, ("no.such", SET, "3"), INVALID_CONFIG, "no.such"),
         (BROKER, ("log.segment.bytes", SET, "many"), INVALID_CONFIG, "log.segment.bytes"),
@@ -208,6 +213,25 @@ def test_AlterConfigs_does_not_take_away_what_the_rest_needs(tmp_path):
             assert error_code == INVALID_CONFIG and "lag" in message
             node = broker.store.get(znodes.broker_config(BROKER))
             assert znodes.decode_config(node.data) == {"log.cleaner.min.compaction.lag.ms": "10"}
+
+
+def test_ADM_20_a_setting_that_kafka_takes_at_run_time_is_kept_though_nothing_here_reads_it(tmp_path):
+    relogin, cache = "sasl.kerberos.min.time.before.relogin", "remote.log.index.file.cache.total.size.bytes"
+    with kcore.Broker(tmp_path) as broker:
+        with (requests := Requests(broker)).client:
+            assert requests.alter(BROKER, (relogin, SET, "58000"), validate_only=True) == (0, None)
+            assert relogin not in requests.describe(4, BROKER)
+            assert requests.alter(BROKER, (relogin, SET, "58000")) == (0, None)
+            assert requests.alter(CLUSTER, (cache, SET, "7"), ("background.threads", SET, "12")) == (0, None)
+        broker.restart()
+        with (requests := Requests(broker)).client:
+            described, of_all = requests.describe(4, BROKER), requests.describe(4, CLUSTER)
+            assert synonyms(described[relogin]) == [(relogin, "58000", 2), (relogin, "60000", 5)]
+            assert (described[relogin].read_only, described[cache].config_source) == (False, 3)
+            assert {name: entry.value for name, entry in of_all.items()} == {cache: "7", "background.threads": "12"}
+            # AlterConfigs replaces all, and what was only kept goes too.
+            assert requests.replace(BROKER, **{"log.retention.ms": 5}) == (0, None)
+            assert relogin not in requests.describe(4, BROKER)
 
 
 def test_a_list_is_appended_to_what_the_broker_has(broker, requests):

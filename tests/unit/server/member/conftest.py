@@ -9,7 +9,7 @@ import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import metadata as m
-from kcore.server.handlers import metadata as metadata_handler
+from kcore.server.topics import admin_manager
 from tests.unit.server.absent_controller import be_the_controller
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import ControllerClient
@@ -36,7 +36,7 @@ def store(tree):
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
     be_the_controller(monkeypatch)
-    monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", 0)
+    monkeypatch.setattr(admin_manager, "_FIRST_METADATA_MS", 0)
 
 
 @pytest.fixture

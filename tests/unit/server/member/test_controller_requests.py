@@ -30,14 +30,15 @@ from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica import disk_full_refusals
 from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.handlers import metadata as metadata_handler
 from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
+from kcore.server.topics import admin_manager
 from tests.batches import batch
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.server.client import Client
@@ -154,7 +155,7 @@ def test_a_stop_replica_of_an_old_leader_epoch_is_fenced(broker, controller):
 @pytest.mark.parametrize("version", [0, 4, 12])
 def test_a_metadata_request_waits_for_the_controllers_first_request(broker, controller, version, monkeypatch):
     # librdkafka forgets all brokers when a response names none.
-    monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", DEADLINE_S * 1000)
+    monkeypatch.setattr(admin_manager, "_FIRST_METADATA_MS", DEADLINE_S * 1000)
     answers = queue.Queue()
     names = [None, ["t", "new"]] if version else [["t", "new"]]
     threads = [threading.Thread(target=lambda n=n: answers.put(metadata(broker, version, n))) for n in names]
@@ -205,7 +206,8 @@ def test_the_metadata_are_those_of_the_controllers_update(broker, controller, ve
     assert info.offline_replicas == ([4] if version >= 4 else [])
     with Client(broker) as client:
         cluster = client.ask(DescribeClusterRequest(), 0)
-        assert [b.broker_id for b in cluster.brokers] == [1, 2] and cluster.controller_id == CONTROLLER_ID
+        # Unlike Metadata it names no controller that is none of the brokers (ADM-08).
+        assert [b.broker_id for b in cluster.brokers] == [1, 2] and cluster.controller_id == -1
 
 
 def test_partial_updates_add_up_and_deleted_partitions_leave(broker, controller):
@@ -270,6 +272,30 @@ def test_a_leader_that_the_client_cannot_reach_is_an_error_of_its_partition(brok
     assert answers(6) == [(0, 1, [1, 2]), (not_there, -1, [1]), (not_available, -1, [1]), (not_available, -1, [1])]
     assert [code for code, _, _ in answers(5)] == [0, not_available, not_available, not_available]
     assert answers(0)[0] == (errors.ReplicaNotAvailable.code, 1, [1])
+
+
+def test_ADM_06_a_leader_that_the_client_cannot_reach_is_no_leader(broker, controller):
+    brokers = {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"OTHER": ("two.example", 2002)}}
+    controller.update_metadata(
+        {"t": {0: {"leader": 1, "replicas": [1, 2]}, 1: {"leader": 2}, 2: {"leader": 3}}}, brokers
+    )
+    with Client(broker) as client:
+        (topic,) = client.ask(DescribeTopicPartitionsRequest(), 0).topics
+    assert [info.leader_id for info in topic.partitions] == [1, -1, -1]
+    assert [info.leader_id for info in metadata(broker, 12, ["t"]).topics[0].partitions] == [1, -1, -1]
+
+
+def test_ADM_06_a_description_of_topics_waits_for_the_controllers_first_request(broker, controller, monkeypatch):
+    with Client(broker) as client:
+        topics = [TopicRequest(name="t")]
+        (unknown,) = client.ask(DescribeTopicPartitionsRequest(topics=topics), 0).topics
+        assert unknown.error_code == errors.LeaderNotAvailable.code
+        monkeypatch.setattr(admin_manager, "_FIRST_METADATA_MS", DEADLINE_S * 1000)
+        client.send(DescribeTopicPartitionsRequest(topics=topics), 0)
+        wait_until(lambda: broker.admin_manager._waiting.delayed == 1)
+        controller.update_metadata({"t": {0: {}}})
+        (topic,) = client.receive(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0).topics
+        assert (topic.error_code, len(topic.partitions)) == (0, 1)
 
 
 def test_controller_requests_of_two_connections_are_carried_out_one_after_the_other_in_their_order(

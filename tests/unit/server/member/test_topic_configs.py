@@ -146,11 +146,11 @@ def test_settings_that_cannot_be_read_are_replaced_by_those_in_force_and_what_a_
 
 
 def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):
-    resource = AlterConfigsResource(resource_type=8, resource_name="1", configs=[])
+    resource = AlterConfigsResource(resource_type=16, resource_name="m", configs=[])
     (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
     assert (
         response.error_message
-        == "Only settings of topics, brokers and groups can be changed, not of a broker's loggers"
+        == "Only settings of topics, brokers, loggers and groups can be changed, not of client metrics"
     )
 
 
