@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kcore.errors import CorruptFile, DirectoryInUse
+from kcore.errors import DirectoryInUse
 from kcore.inspect import log_files
 from kcore.log.directory_lock import DirectoryLock, why_held
 
@@ -23,7 +23,7 @@ def partitions_under(path: str) -> list[str]:
         return [path]
     directories = log_files.partition_dirs(path)
     if not directories and not log_files.known_files(path):
-        raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+        raise log_files.no_partitions(path)
     return directories
 
 

@@ -172,8 +172,35 @@ def files_under(path: str) -> list[str]:
             except OSError:
                 files.append(directory)
     if not files:
-        raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+        raise no_partitions(path)
     return files
+
+
+def no_partitions(directory: str) -> CorruptFile:
+    """The error for a directory without partitions and files of a log.  It names the directories in it that hold some,
+    as those of the brokers of one machine, or else its segment files.  Raises OSError."""
+    text = f"{directory}: neither a partition directory nor one that holds some"
+    with os.scandir(directory) as entries:
+        names = sorted((entry.name, entry.is_dir()) for entry in entries)
+    inner = [name for name, is_dir in names if is_dir and _holds_partitions(os.path.join(directory, name))]
+    if inner:
+        return CorruptFile(f"{text}; {_some(inner)} in it {'does' if len(inner) == 1 else 'do'}: name one of them")
+    segments = [name for name, is_dir in names if not is_dir and name.endswith(LOG_SUFFIX)]
+    if segments:
+        return CorruptFile(f"{text}; it has {_some(segments)}: `kcore verify` and `kcore dump` take a file")
+    return CorruptFile(text)
+
+
+def _holds_partitions(directory: str) -> bool:
+    try:
+        return bool(partition_dirs(directory))
+    except OSError:
+        return False
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def read_properties(path: str) -> dict[str, str]:

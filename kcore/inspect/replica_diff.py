@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.common.progress import Progress
 from kcore.common.text import counted
-from kcore.errors import CorruptFile, NotAPartitionDirectory
+from kcore.errors import NotAPartitionDirectory
 from kcore.inspect import log_files
 from kcore.inspect.dump_events import batch_event, record_event
 from kcore.inspect.gap_checks import compaction_of, find_gaps
@@ -426,7 +426,7 @@ def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]
     names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
     for path, directories in zip((a, b), names, strict=True):
         if not directories:
-            raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+            raise log_files.no_partitions(path)
     for name in sorted(names[0].keys() | names[1].keys()):
         yield names[0].get(name), names[1].get(name)
 

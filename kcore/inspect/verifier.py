@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 from kcore.common.progress import Progress
 from kcore.common.text import some_of
-from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_checks import check_batches, consistent
 from kcore.inspect.epoch_checks import faults_between_segments
@@ -130,7 +129,7 @@ class Verifier:
             directories = log_files.partition_dirs(path)
             files = log_files.known_files(path)
             if not directories and not files:
-                raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+                raise log_files.no_partitions(path)
             for file in files:
                 yield self.small_file(file), True
             for directory in directories:

@@ -29,7 +29,7 @@ from kcore.security.authorizer import Authorizer
 from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import authority, host_and_port
+from kcore.server.config.listeners import authority, bracketed, host_and_port
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.running_broker import (
@@ -110,6 +110,12 @@ class Broker:
             if dirs:
                 raise InvalidConfig(f"data_dir {data_dir} and log.dirs {','.join(dirs)} are both given: give one")
             dirs = [os.fspath(data_dir)]
+        # DescribeConfigs and an authorizer see the arguments as if they came from a file of settings.
+        place = {"log.dirs": os.path.abspath(data_dir)} if data_dir is not None else {}
+        if port and "listeners" not in config:
+            place["listeners"] = f"{LOCAL_LISTENER.name}://{bracketed(host, port)}"
+        if place:
+            self.config = KafkaConfig(config | place, arguments, is_cluster_member=store is not None)
         self._start_cancelled = threading.Event()
         self._plan = BrokerPlan(
             config=self.config,

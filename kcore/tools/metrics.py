@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import click
 
+from kcore.client.monitor import MonitorError
 from kcore.common.metrics import Attributes, rates
 from kcore.tools.command_line import OK, Arguments, json_option, positive
 from kcore.tools.commands import command
@@ -36,15 +38,20 @@ def run(args: Arguments) -> int:
     if args.json:
         print(json.dumps(per_second, indent=1))
     else:
-        for name, rate in per_second.items():
-            if rate:
-                print(f"{name}  {_number(rate)}/s")
+        counted = {name: rate for name, rate in per_second.items() if rate}
+        for name, rate in counted.items():
+            print(f"{name}  {_number(rate)}/s")
+        if not counted:
+            print(f"kcore: nothing was counted in {args.rates} s", file=sys.stderr)
     return OK
 
 
 def _read(broker: MonitoredBroker, match: str) -> dict[str, Attributes]:
     metrics: dict[str, Attributes] = broker.ask("metrics")
-    return {name: attributes for name, attributes in metrics.items() if match in name}
+    chosen = {name: attributes for name, attributes in metrics.items() if match in name}
+    if not chosen:
+        raise MonitorError(f"none of the broker's {len(metrics)} metrics has {match!r} in its name")
+    return chosen
 
 
 def _number(value: float) -> str:

@@ -231,9 +231,10 @@ def _check_names(entity: Entity, names: Sequence[str]) -> None:
     """Raises UsageError."""
     if not names:
         raise UsageError("nothing to change: expected QUOTA=NUMBER, or for unset QUOTA")
-    known = _IP_QUOTAS if IP in dict(entity) else _CLIENT_QUOTAS
+    is_ip = IP in dict(entity)
+    known, whose = (_IP_QUOTAS, "an IP address") if is_ip else (_CLIENT_QUOTAS, "users and client ids")
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"the quota {name} is there more than once")
         if name not in known:
-            raise UsageError(f"there is no quota {name!r} here, but {', '.join(known)}{nearest(name, known)}")
+            raise UsageError(f"{name!r} is no quota of {whose}: expected {', '.join(known)}{nearest(name, known)}")

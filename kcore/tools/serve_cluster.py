@@ -418,7 +418,7 @@ class _ServedCluster:
         if self._args.brokers > 1:
             victim = max(self._running)
             lines += [
-                f"kill -9 {self._running[victim].pid}  # broker {victim}; some seconds later others lead: look again",
+                f"kill -9 {self._running[victim].pid}  # broker {victim}; then others lead: look again",
                 f"{kcore} explain isr orders 0{bootstrap}  # the leader says who is in sync and why",
             ]
         hints = [f"  {line}" for line in lines]

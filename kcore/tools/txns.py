@@ -230,8 +230,10 @@ def _started_at(tp: TopicPartition, offset: int, opened: Collection[OpenTransact
     for transaction in opened:
         if transaction.start_offset == offset:
             return transaction
-    starts = ", ".join(str(transaction.start_offset) for transaction in opened) or "none"
-    raise UsageError(f"no transaction that is open in {tp} begins at offset {offset}; those that are: {starts}")
+    if not opened:
+        raise UsageError(f"no transaction is open in {tp}")
+    starts = ", ".join(str(transaction.start_offset) for transaction in opened)
+    raise UsageError(f"no open transaction of {tp} begins at offset {offset}; there is one at {starts}")
 
 
 def _abort(client: TransactionClient, transaction: OpenTransaction) -> None:

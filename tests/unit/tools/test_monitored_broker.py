@@ -56,6 +56,20 @@ def test_a_broker_that_cannot_be_asked_is_refused(cluster, words, reason, capsys
         assert reason in capsys.readouterr().err
 
 
+def test_a_text_that_no_metric_has_in_its_name_is_refused(cluster, capsys):
+    bootstrap = ["--bootstrap", cluster.bootstrap_servers]
+    for more in ([], ["--rates", "1"], ["--json"]):
+        assert main(["metrics", "--match", "NoSuchMetric", *bootstrap, *more]) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.endswith(" metrics has 'NoSuchMetric' in its name\n")
+
+
+def test_rates_of_a_time_in_which_nothing_was_counted_say_so(cluster, capsys):
+    words = ["metrics", "--match", "name=BytesInPerSec", "--rates", "1", "--bootstrap", cluster.bootstrap_servers]
+    assert main(words) == 0
+    assert capsys.readouterr() == ("", "kcore: nothing was counted in 1 s\n")
+
+
 def test_a_partition_that_is_not_there_is_named(cluster, capsys):
     no_partition = "orders has no partition 5: it has 2 partitions, 0 to 1"
     for topic, partition, reason in (("orders", "5", no_partition), ("no", "0", "no topic 'no'")):

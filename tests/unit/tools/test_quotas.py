@@ -122,9 +122,13 @@ def test_the_parts_of_an_entity_have_one_order():
         (("set", "--user", "u", "producer_byte_rate=1.5"), "producer_byte_rate must be a Long value"),
         (
             ("set", "--user", "u", "connection_creation_rate=1"),
-            "there is no quota 'connection_creation_rate' here, but",
+            "'connection_creation_rate' is no quota of users and client ids: expected producer_byte_rate, ",
         ),
         (("set", "--user", "u", "consumer_byte_rate=1", "consumer_byte_rate=2"), "is there more than once"),
+        (
+            ("set", "--ip", "10.0.0.1", "rate=1"),
+            "'rate' is no quota of an IP address: expected connection_creation_rate",
+        ),
         (("list", "--user", "u", "--user-defaults"), "--user-defaults is not allowed with --user"),
         (("list", "--user", ""), "--user needs a name"),
         (("list", "--ip", "10.0.0.1", "--user", "u"), "--ip goes without --user and --client"),

@@ -127,6 +127,8 @@ def test_one_that_does_not_hang_is_aborted_in_a_partition_only_by_force(cluster,
     status, out, err = text(*words)
     assert (status, out) == (2, "")
     assert err.startswith("kcore: orders-0: open since offset") and "it does not hang" in err and err.count("\n") == 1
+    status, _, err = text("abort", "orders:0", "--start-offset", "4000")
+    assert status == 2 and err.endswith(f"begins at offset 4000; there is one at {line['start_offset']}\n")
     assert run(*words, "--force")[0] == 0
     assert run("open", "orders:0") == (0, [])
 
@@ -137,7 +139,7 @@ def test_one_that_does_not_hang_is_aborted_in_a_partition_only_by_force(cluster,
         (("abort", "orders", "--start-offset", "0"), "'orders': expected one partition, as orders:0"),
         (("abort", "orders:0,1", "--start-offset", "0"), "expected one partition"),
         (("abort", "orders:7", "--start-offset", "0"), "orders has no partition 7: it has 2 partitions, 0 to 1"),
-        (("abort", "orders:0", "--start-offset", "4000"), "begins at offset 4000; those that are: none"),
+        (("abort", "orders:0", "--start-offset", "4000"), "no transaction is open in orders-0"),
         (("abort", "orders:0", "--start-offset", "x"), "expected a whole number"),
         (("abort", "nowhere:0", "--start-offset", "0"), "nowhere"),
         (("open", "nowhere"), "nowhere"),

@@ -254,3 +254,36 @@ def test_what_repair_keeps_aside_of_a_sparse_log_is_sparse_too(tmp_path, capsys)
     with aside.open("rb") as kept:
         kept.seek((1 << 39) - len(sound))
         assert kept.read(12) == b"x" * 10 + bytes(2)
+
+
+def commands_of_a_directory(path: Path) -> list[list[str]]:
+    return [[name, str(path)] for name in ("dump", "verify", "repair", "reindex", "doctor")] + [
+        ["diff", str(path), str(path)]
+    ]
+
+
+def test_the_directory_around_data_directories_is_refused_with_the_names_of_those(data, capsys):
+    around = data.parent
+    for command in commands_of_a_directory(around):
+        assert main(command) == 2
+        reason = f"{around}: neither a partition directory nor one that holds some; data in it does: name one of them"
+        assert reason in capsys.readouterr().err
+    for number in range(1, 5):
+        shutil.copytree(data, around / f"data{number}")
+    assert main(["verify", str(around)]) == 2
+    assert "; data, data1, data2 and 2 more in it do: name one of them" in capsys.readouterr().err
+
+
+def test_a_directory_of_segments_that_are_no_partitions_is_refused_with_their_names(tmp_path, capsys):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "mixed.log").write_bytes(b"")
+    for command in commands_of_a_directory(tmp_path / "old"):
+        assert main(command) == 2
+        assert "; it has mixed.log: `kcore verify` and `kcore dump` take a file" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "old" / "mixed.log")]) == 0
+
+
+def test_a_directory_without_files_of_a_log_is_refused(tmp_path, capsys):
+    for command in commands_of_a_directory(tmp_path):
+        assert main(command) == 2
+        assert capsys.readouterr().err.endswith("neither a partition directory nor one that holds some\n")

@@ -457,3 +457,26 @@ def test_a_broker_that_has_not_heard_of_a_change_yet_refuses_what_contradicts_it
     brokers[0].alter(CLUSTER, [ConfigOperation("log.cleaner.min.compaction.lag.ms", SET, "1000")])
     with pytest.raises(errors.InvalidConfig, match="lag"):
         brokers[1].alter(CLUSTER, [ConfigOperation("log.cleaner.max.compaction.lag.ms", SET, "500")])
+
+
+def test_the_data_directory_of_a_brokers_arguments_is_described_as_a_setting_of_its_start(requests, tmp_path):
+    described = requests.describe(4, BROKER)["log.dirs"]
+    assert (described.value, described.config_source, described.read_only) == (str(tmp_path), 4, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listeners"),
+    [
+        ({"port": 9092}, "PLAINTEXT://127.0.0.1:9092"),
+        ({"port": 9092, "host": "::1"}, "PLAINTEXT://[::1]:9092"),
+        ({"port": 0}, None),  # known at the start only
+        ({"port": 9092, "listeners": "PLAINTEXT://localhost:9093"}, "PLAINTEXT://localhost:9093"),
+    ],
+)
+def test_the_address_of_a_brokers_arguments_is_its_listener(arguments, listeners, tmp_path):
+    assert kcore.Broker(tmp_path, **arguments).config["listeners"] == listeners
+
+
+def test_a_data_directory_with_a_comma_is_one_directory(tmp_path):
+    with kcore.Broker(tmp_path / "a,b") as broker:
+        assert broker.replica_manager.log_manager.live_log_dirs == [str(tmp_path / "a,b")]
