@@ -60,7 +60,9 @@ def test_readers_of_arrow_stop_at_damage_where_readers_of_records_do(killed, bat
         part = log.to_arrow(5, 30, ["offset"], on_error="stop")
         assert part["offset"].to_pylist() == list(range(5, 20))
         read = []
-        with pytest.raises(CorruptMessage, match=r"reads up to here with on_error='stop'.* it ends at offset 20") as raised:
+        with pytest.raises(
+            CorruptMessage, match=r"reads up to here with on_error='stop'.* it ends at offset 20"
+        ) as raised:
             for arrow in log.iter_arrow(columns=["offset"], batch_bytes=batch_bytes):
                 read += arrow["offset"].to_pylist()
         assert read == list(range(20)) and raised.value.source == str(killed / f"{0:020d}.log")

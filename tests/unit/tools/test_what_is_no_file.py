@@ -266,7 +266,9 @@ def test_the_directory_around_data_directories_is_refused_with_the_names_of_thos
     around = data.parent
     for command in commands_of_a_directory(around):
         assert main(command) == 2
-        reason = f"{around}: neither a partition directory nor one that holds some; its directory data holds some: name that"
+        reason = (
+            f"{around}: neither a partition directory nor one that holds some; its directory data holds some: name that"
+        )
         assert reason in capsys.readouterr().err
     for number in range(1, 5):
         shutil.copytree(data, around / f"data{number}")
