@@ -180,15 +180,19 @@ def no_partitions(directory: str) -> CorruptFile:
     """The error for a directory without partitions and files of a log.  It names the directories in it that hold some,
     as those of the brokers of one machine, or else its segment files.  Raises OSError."""
     text = f"{directory}: neither a partition directory nor one that holds some"
-    with os.scandir(directory) as entries:
-        names = sorted((entry.name, entry.is_dir()) for entry in entries)
-    inner = [name for name, is_dir in names if is_dir and _holds_partitions(os.path.join(directory, name))]
+    inner = inner_data_dirs(directory)
     if inner:
-        return CorruptFile(f"{text}; {_some(inner)} in it {'does' if len(inner) == 1 else 'do'}: name one of them")
-    segments = [name for name, is_dir in names if not is_dir and name.endswith(LOG_SUFFIX)]
+        names = f"directory {inner[0]} holds" if len(inner) == 1 else f"directories {_some(inner)} hold"
+        return CorruptFile(f"{text}; its {names} some: name {'that' if len(inner) == 1 else 'one of them'}")
+    segments = sorted(name for name in os.listdir(directory) if name.endswith(LOG_SUFFIX))
     if segments:
         return CorruptFile(f"{text}; it has {_some(segments)}: `kcore verify` and `kcore dump` take a file")
     return CorruptFile(text)
+
+
+def inner_data_dirs(directory: str) -> list[str]:
+    """The names of the directories in a directory that hold partitions.  Raises OSError."""
+    return sorted(name for name in os.listdir(directory) if _holds_partitions(os.path.join(directory, name)))
 
 
 def _holds_partitions(directory: str) -> bool:

@@ -15,6 +15,7 @@ import click
 
 from kcore.common.optional_packages import missing_package
 from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.inspect import log_files
 from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.command_line import DIRECTORY, OK, Arguments, addresses
 from kcore.tools.commands import command
@@ -65,11 +66,14 @@ def run(args: Arguments) -> int:
         import uvicorn
 
         from kcore.web.app import make_app
+        from kcore.web.directories import log_names
         from kcore.web.site import Settings, Site
     except ImportError as error:
         raise missing_package("kcore web", "web", error) from None
     for directory in args.directories:
-        os.listdir(directory)  # a wrong path is an error now, not on each page
+        # A wrong path is an error now, not on each page.  A data directory may be empty.
+        if not log_names(directory) and log_files.inner_data_dirs(directory):
+            raise log_files.no_partitions(directory)
     asks_cluster = args.bootstrap.is_given or not args.directories
     bootstrap = addresses(args.bootstrap) if asks_cluster else []
     listener = http_socket(args.http) if args.http_socket is None else socket.socket(fileno=args.http_socket)

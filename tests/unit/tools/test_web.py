@@ -77,6 +77,13 @@ def test_directories_are_served_without_a_cluster(tmp_path):
         assert str(tmp_path) in text and "/topics" not in text
 
 
+def test_the_directory_around_data_directories_is_refused_with_the_names_of_those(tmp_path, capsys):
+    (tmp_path / "0" / "orders-0").mkdir(parents=True)
+    (tmp_path / "0" / "orders-0" / f"{0:020}.log").touch()
+    assert main(["web", str(tmp_path), "--http", "127.0.0.1:-1"]) == 2
+    assert "; its directory 0 holds some: name that" in capsys.readouterr().err
+
+
 def test_an_address_that_others_reach_is_served_with_a_warning(tmp_path):
     with started("web", tmp_path, "--http", "0.0.0.0:0", "--http-admin", "--http-name", "kafka.example") as process:
         url = url_of(process, 1)

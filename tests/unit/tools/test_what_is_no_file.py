@@ -266,12 +266,14 @@ def test_the_directory_around_data_directories_is_refused_with_the_names_of_thos
     around = data.parent
     for command in commands_of_a_directory(around):
         assert main(command) == 2
-        reason = f"{around}: neither a partition directory nor one that holds some; data in it does: name one of them"
+        reason = (
+            f"{around}: neither a partition directory nor one that holds some; its directory data holds some: name that"
+        )
         assert reason in capsys.readouterr().err
     for number in range(1, 5):
         shutil.copytree(data, around / f"data{number}")
     assert main(["verify", str(around)]) == 2
-    assert "; data, data1, data2 and 2 more in it do: name one of them" in capsys.readouterr().err
+    assert "; its directories data, data1, data2 and 2 more hold some: name one of them" in capsys.readouterr().err
 
 
 def test_a_directory_of_segments_that_are_no_partitions_is_refused_with_their_names(tmp_path, capsys):
