@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,16 +30,23 @@ def topics_of_test(kafka: KafkaFixture, topics: Mapping[str, int]) -> Iterator[N
         yield
     finally:
         kafka.end_faults()
-        for txn in open_transactions(broker):
-            if (txn.transactional_id, txn.start_timestamp) not in transactions_before:
-                # A new producer of the id: what the last one has left open is aborted.
-                broker.transaction(txn.transactional_id, timeout_ms=txn.timeout_ms)
-        broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)
-        for name in sorted(_topic_names(broker)):
-            if name in topics_before:
-                _remove_records(kafka, name)
-            else:
-                broker.delete_topic(name)
+        try:
+            for txn in open_transactions(broker):
+                if (txn.transactional_id, txn.start_timestamp) not in transactions_before:
+                    # A new producer of the id: what the last one has left open is aborted.
+                    broker.transaction(txn.transactional_id, timeout_ms=txn.timeout_ms)
+        finally:
+            _clean(kafka, topics_before, groups_before)
+
+
+def _clean(kafka: KafkaFixture, topics_before: Set[str], groups_before: Set[str]) -> None:
+    broker = kafka.broker
+    broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)
+    for name in sorted(_topic_names(broker)):
+        if name in topics_before:
+            _remove_records(kafka, name)
+        else:
+            broker.delete_topic(name)
 
 
 def _make_topic(broker: Broker, name: str, partitions: int) -> None:

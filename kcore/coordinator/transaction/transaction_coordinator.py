@@ -149,6 +149,7 @@ class TransactionCoordinator:
                 partition,
                 num_partitions,
             )
+            self.manager.unload_partition(partition, None)
             return
         self.manager.load_partition(partition, epoch, self._on_loaded)
 

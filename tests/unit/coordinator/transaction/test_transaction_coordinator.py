@@ -231,6 +231,15 @@ def test_TXN_07_a_topic_of_states_with_more_partitions_than_at_the_start_is_not_
     assert "the topic had 1 partitions" in caplog.text
 
 
+def test_TXN_07_nor_is_it_coordinated_any_longer_after_another_election():
+    harness = Harness()
+    producer = harness.begin(HERE)
+    harness.leaders[TopicPartition(STATES, 1)] = OTHER
+    assert harness.add(producer, THERE) == 0, "until then the others find the id here too"
+    harness.elect(6)
+    assert harness.add(producer, HERE) == errors.NotCoordinator.code
+
+
 def test_TXN_77_transactions_that_cannot_be_completed_now_are_counted():
     harness = Harness()
     completions = harness.coordinator.completions
