@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_MAX_MS = 2**31 - 1
+
 
 class TokenBucket:
     """Not thread-safe.  Full at first; a withdrawal may leave a debt, which time pays back.
@@ -20,9 +22,9 @@ class TokenBucket:
         self._tokens -= tokens
 
     def debt_ms(self, now_ms: float) -> int:
-        """How long until the debt is paid; 0 without one."""
+        """How long until the debt is paid, 2**31 - 1 at most, as a throttle time of Kafka's; 0 without one."""
         self._refill(now_ms)
-        return max(round(-self._tokens / self._rate * 1000), 0)
+        return round(min(max(-self._tokens / self._rate * 1000, 0), _MAX_MS))
 
     def set_rate(self, rate: float, burst: float, now_ms: float) -> None:
         """What is saved or owed stays, up to the new burst."""

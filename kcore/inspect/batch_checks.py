@@ -234,7 +234,9 @@ def _correct_by_other_evidence(
     touches = touches_a_neighbour(first, last, base, end)
     for n in np.flatnonzero(np.isin(rows["position"], lengths) & fits & ~touches).tolist():
         if not index.names(int(last[n])):
-            text = f"base offset {first[n]}: the length beside it is damaged; if it is too, nothing shows what it was"
+            text = (
+                f"base offset {first[n]}: the length right after it is damaged; if it is too, no file has the right one"
+            )
             problems.append(Problem(segment.path, text, int(first[n]), int(rows["position"][n])))
     return first, last
 

@@ -12,6 +12,8 @@ from kcore.metadata.store import MetadataStore, StoreError
 
 logger = logging.getLogger(__name__)
 
+#: A request has them in 32 bits.
+_MAX_ITERATIONS = 2**31 - 1
 #: ScramMechanism's numbers in requests.
 _MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
@@ -44,4 +46,7 @@ def _iterations_in(node: str, data: bytes) -> dict[int, int]:
 def _iterations(credential: str) -> int:
     """Of salt=...,stored_key=...,server_key=...,iterations=N.  Raises KeyError, ValueError."""
     fields = dict(field.split("=", 1) for field in credential.split(","))
-    return int(fields["iterations"])
+    iterations = int(fields["iterations"])
+    if not 0 < iterations <= _MAX_ITERATIONS:
+        raise ValueError(f"{iterations} iterations")
+    return iterations

@@ -134,7 +134,7 @@ def _default(key: str, value: Any, option: click.Option, place: str) -> Mapping[
         expected = "a list of texts or numbers" if option.multiple else "a text or a number"
         raise UsageError(f"{place}: expected {expected}")
     metavar = option.metavar or ""
-    if metavar.startswith(_ADDRESSES) and not isinstance(value, str):
+    if metavar.startswith(_ADDRESSES) and not all(isinstance(item, str) for item in values):
         raise UsageError(f'{place}: expected a text, as "{metavar}", not {value}')
     texts = [str(item) for item in values]
     return {name: Default(texts if option.multiple else texts[0], place)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from typing import ClassVar
 
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.server.config.config_changes import AlterConfigOp, ConfigOperation, changes_of
@@ -20,13 +21,17 @@ _LEVELS = {"FATAL": 50, "ERROR": 40, "WARN": 30, "INFO": 20, "DEBUG": 10, "TRACE
 
 
 class BrokerLoggers:
-    """Thread-safe.  Brokers of one process share their loggers.  close() takes back what was changed here."""
+    """Thread-safe.  Brokers of one process share their loggers: a logger has the level that was set last by one that is
+    not closed, and without one that of before."""
+
+    _lock: ClassVar = threading.Lock()
+    #: Logger -> its level before the first change.
+    _before: ClassVar[dict[str, int]] = {}
+    #: Logger -> the level that each has set, the latest last.
+    _changes: ClassVar[dict[str, dict[BrokerLoggers, int]]] = {}
 
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
-        self._lock = threading.Lock()
-        #: Logger -> its level before the first change.
-        self._before: dict[str, int] = {}
 
     def check_name(self, resource_name: str) -> None:
         """Raises InvalidRequest for a resource that is not this broker."""
@@ -35,7 +40,8 @@ class BrokerLoggers:
 
     def levels(self) -> dict[str, str]:
         """The level in force of each logger, by name."""
-        names = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
+        loggers = list(logging.root.manager.loggerDict.items())  # other threads make new ones meanwhile
+        names = [name for name, logger in loggers if isinstance(logger, logging.Logger)]
         mine = sorted(name for name in names if name.startswith(f"{_PACKAGE}."))
         return {name: _shown(_logger(name).getEffectiveLevel()) for name in (ROOT, *mine)}
 
@@ -66,13 +72,19 @@ class BrokerLoggers:
             with self._lock:
                 for name, level in changes.items():
                     self._before.setdefault(name, _logger(name).level)
-                    _logger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
+                    of_each = self._changes.setdefault(name, {})
+                    of_each.pop(self, None)
+                    of_each[self] = logging.NOTSET if level is None else _LEVELS[level]
+                    _logger(name).setLevel(of_each[self])
 
     def close(self) -> None:
         with self._lock:
-            for name, level in self._before.items():
-                _logger(name).setLevel(level)
-            self._before = {}
+            for name, of_each in list(self._changes.items()):
+                if of_each.pop(self, None) is None:
+                    continue
+                _logger(name).setLevel(next(reversed(of_each.values()), self._before[name]))
+                if not of_each:
+                    del self._changes[name], self._before[name]
 
 
 def _logger(name: str) -> logging.Logger:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigKey
+from kcore.errors import InvalidConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.server.config.kafka_config import CHANGEABLE, KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
 from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
@@ -101,10 +102,18 @@ def cluster_entries(broker: KafkaConfig) -> list[ConfigEntry]:
     return entries
 
 
+def _shown(key: ConfigKey, text: str) -> str | None:
+    """As Kafka writes the value.  One that nothing reads may be invalid in the broker's file: it is shown as it is."""
+    try:
+        return key.format(key.parse(text))
+    except InvalidConfig:
+        return text
+
+
 def _broker_synonyms(key: ConfigKey, broker: KafkaConfig) -> list[Synonym]:
     levels = broker.levels
     synonyms = [
-        Synonym(key.name, key.format(key.parse(level[key.name])), source)
+        Synonym(key.name, _shown(key, level[key.name]), source)
         for level, source in (
             (levels.broker, DYNAMIC_BROKER_CONFIG),
             (levels.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),

@@ -594,7 +594,7 @@ def test_beside_a_length_with_several_wrong_bits_a_base_offset_that_nothing_prov
         place.log.write_bytes(content)
         problems = [problem for problem in verify(str(data), compacted=True) if problem.damage]
         texts = [p.text for p in problems if (p.path, p.position) == (str(place.log), place.position)]
-        doubt = f"base offset {base_offset + shift}: the length beside it is damaged; if it is too, nothing shows"
+        doubt = f"base offset {base_offset + shift}: the length right after it is damaged; if it is too, no file has"
         assert texts[0].startswith("batch length at position ")
         assert [text.startswith(doubt) for text in texts[1:]] == [True] * (n == chosen and wrong_bits == 0x4C), texts
         place.log.write_bytes(original)

@@ -64,7 +64,10 @@ def test_ADM_37_a_user_that_is_named_twice_is_refused_and_the_others_are_describ
     assert described(client, "b", "a", "b") == [("b", DuplicateResource.code, []), ("a", 0, [(1, 4096)])]
 
 
-@pytest.mark.parametrize("credential", ["secret", "salt=secret,iterations=many", "salt=secret"])
+@pytest.mark.parametrize(
+    "credential",
+    ["secret", "salt=secret,iterations=many", "salt=secret", "iterations=3000000000", "iterations=0"],
+)
 def test_ADM_37_a_credential_that_cannot_be_read_is_left_out_and_not_logged(client, store, caplog, credential):
     put(store, "a", **{"SCRAM-SHA-256": credential})
     put(store, "b", **{"SCRAM-SHA-256": CREDENTIAL.format(4096)})

@@ -59,6 +59,11 @@ def test_a_table_is_for_one_command_and_goes_before_the_keys_outside(config, giv
     assert given("produce", "t").format == "lines"
 
 
+def test_an_option_that_may_be_repeated_has_a_list_of_addresses(config, given):
+    config('[acls.list]\nhost = ["10.0.0.1", "10.0.0.2"]')
+    assert given("acls", "list").host == ["10.0.0.1", "10.0.0.2"]
+
+
 def test_every_spelling_of_an_option_is_a_key(config, given):
     config("[topics.create]\nreplication-factor = 3\n[verify]\nno-records = true")
     assert given("topics", "create", "t").replicas == 3
@@ -107,6 +112,7 @@ def test_an_option_that_is_needed_may_be_in_the_file(config, given):
         ("bootstrap = 5", ["cluster"], 'bootstrap: expected a text, as "HOST:PORT[,...]", not 5'),
         ("[topics]\nbootstrap = 9.5", ["topics", "list"], 'topics.bootstrap: expected a text, as "HOST:PORT[,...]"'),
         ("[web]\nhttp = 8080", ["web"], 'web.http: expected a text, as "HOST:PORT", not 8080'),
+        ("[acls.list]\nhost = [5]", ["acls", "list"], 'acls.list.host: expected a text, as "ADDRESS", not [5]'),
         ("[serve]\nhost = 5", ["serve"], 'serve.host: expected a text, as "ADDRESS", not 5'),
         ("quiet = 1", ["verify", "x"], "quiet: expected true or false, not 1"),
         ("[consume]\nheader = [[1]]", ["consume", "t"], "consume.header: expected a list of texts or numbers"),

@@ -10,6 +10,7 @@ from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
+from kcore.server.config.broker_loggers import BrokerLoggers
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules
 from tests.waiting import wait_until
@@ -190,6 +191,25 @@ def test_ADM_21_levels_are_those_of_before_when_the_broker_has_stopped():
         assert logger.getEffectiveLevel() == logging.INFO
     assert logger.getEffectiveLevel() == logging.WARNING
     assert logging.getLogger("kcore.log.log_manager").level == logging.NOTSET
+
+
+def test_ADM_21_of_brokers_in_one_process_the_level_of_the_last_one_that_runs_counts():
+    logger = logging.getLogger("kcore.log.log_manager")
+    loggers = {broker_id: BrokerLoggers(broker_id) for broker_id in (1, 2, 3)}
+    for broker_id, level in ((1, "DEBUG"), (2, "ERROR"), (3, "FATAL"), (1, "INFO")):
+        loggers[broker_id].alter(str(broker_id), [("kcore.log.log_manager", SET, level)])
+    levels = [logger.level]
+    for broker_id in (1, 2, 3):
+        loggers[broker_id].close()
+        levels.append(logger.level)
+    assert levels == [logging.INFO, logging.FATAL, logging.FATAL, logging.NOTSET]
+
+
+def test_a_setting_that_nothing_reads_is_shown_as_it_is_in_the_file_even_if_kafka_would_refuse_it():
+    with kcore.Broker(background_threads="many") as broker, Client(broker) as client:
+        assert alter(client, BROKER, "1", ("background.threads", SET, "12")) == 0
+        code, values = describe(client, BROKER, "1")
+        assert (code, values["background.threads"][0]) == (0, "12")
 
 
 def test_ADM_22_settings_of_a_group_are_replaced_as_a_whole_and_levels_of_loggers_are_not(client):

@@ -71,6 +71,13 @@ def test_a_bucket_is_full_at_first_is_refilled_up_to_its_burst_and_pays_debts_ba
     assert bucket.debt_ms(199_000) == 0
 
 
+@pytest.mark.parametrize("rate", [1e-6, 1e-320])
+def test_a_debt_that_takes_longer_than_a_throttle_time_can_say_is_the_longest_one(rate):
+    bucket = TokenBucket(rate, 0, 0)
+    bucket.withdraw(5, 0)
+    assert bucket.debt_ms(0) == 2**31 - 1
+
+
 def test_ADM_33_the_most_specific_quota_holds_and_without_one_there_is_no_limit(time):
     quotas = ControllerMutationQuotas(1, time)
     assert quotas.record(("u", "c"), 10**9) == 0
