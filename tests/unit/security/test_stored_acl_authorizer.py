@@ -211,6 +211,14 @@ def test_a_change_of_another_broker_between_reading_and_writing_is_kept(tree, mo
     assert {entry.principal for _, entry in first.authorizer.acls()} == {"User:a", "User:b", "User:c", "User:d"}
 
 
+def test_acls_of_another_broker_that_have_not_been_announced_here_yet_are_deleted_too(tree):
+    first, second = Started(tree), Started(tree)
+    first.authorizer.add_acls([allow("User:a", READ, TOPIC, "t")])
+    deleted = second.authorizer.remove_acls(AclBindingFilter())
+    assert [binding.entry.principal for binding in deleted] == ["User:a"]
+    assert second.store.get("/kafka-acl/Topic/t") is None
+
+
 def test_an_announcement_stays_until_every_broker_has_read_it(tree):
     """A Java broker reads the ACLs that announcements name, not all: of 300 that were deleted early it missed 200."""
     started = Started(tree)

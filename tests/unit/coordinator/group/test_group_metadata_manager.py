@@ -56,6 +56,19 @@ def test_an_older_commit_whose_append_completes_after_a_newer_ones_does_not_repl
         assert group.offsets == {topic_partition: CommittedOffset(102, third)}
 
 
+def test_an_offset_that_is_removed_while_its_commit_is_on_its_way_to_the_log_stays_removed():
+    """Its deletion has been answered."""
+    topic_partition = TopicPartition("t", 0)
+    group = GroupMetadata("g", MockTime())
+    value = OffsetAndMetadata(5)
+    with group:
+        group.prepare_offset_commit({topic_partition: value})
+        group.remove_offsets([topic_partition])
+        group.complete_offset_commit({topic_partition: value}, 100)
+        assert group.offsets == {}
+        assert not group.has_offsets
+
+
 def restarted(harness, **config):
     """Another coordinator over the same offsets topic, with everything loaded."""
     config.setdefault("offsets_topic_num_partitions", harness.config.offsets_topic_num_partitions)

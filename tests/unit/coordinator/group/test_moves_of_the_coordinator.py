@@ -208,6 +208,20 @@ def test_a_request_that_makes_a_group_makes_none_after_the_partition_has_moved_a
     assert code_of(answer) in LOOK_AGAIN | {errors.UnknownMemberId.code}
 
 
+@pytest.mark.parametrize("comes_back", [False, True], ids=["away", "away-and-back"])
+def test_a_move_before_offsets_are_removed_is_no_answer_that_they_are(comes_back, monkeypatch):
+    moving = Moving(comes_back)
+    manager = moving.harness.coordinator.manager
+    remove_offsets = manager.remove_offsets
+
+    def after_the_move(*args):
+        moving.move()
+        return remove_offsets(*args)
+
+    monkeypatch.setattr(manager, "remove_offsets", after_the_move)
+    assert moving.ask("delete_offsets") == errors.NotCoordinator.code
+
+
 def test_an_offset_fetch_that_meets_a_move_is_answered_not_coordinator():
     """Java consumers retry it; at COORDINATOR_NOT_AVAILABLE in an OffsetFetch response most of them throw."""
     moving = Moving(comes_back=True)

@@ -1,6 +1,7 @@
 """Settings that consumer groups have of their own: changed by clients, stored, followed by every broker."""
 
 import logging
+import re
 
 import pytest
 
@@ -199,6 +200,15 @@ def test_CG_53_every_broker_of_a_cluster_follows_them(tree):
     second.catch_up()
     assert second.configs.of_group("g") == {HEARTBEAT: "7000"}
     assert znodes.decode_config(first.store.get("/config/groups/g").data) == {HEARTBEAT: "7000"}
+
+
+def test_CG_53_a_broker_that_has_not_heard_of_a_change_yet_refuses_what_contradicts_it(tree):
+    config = KafkaConfig({"group.consumer.min.session.timeout.ms": 1000})
+    first, second = (StoredGroupConfigs(MemoryStore(tree), config, is_member=True) for _ in range(2))
+    first.alter("g", [operation(SESSION, "6000")])
+    with pytest.raises(errors.InvalidConfig, match=re.escape(f"{SESSION} (6000) must be greater")):
+        second.alter("g", [operation(HEARTBEAT, "7000")])
+    assert second.of_group("g") == {SESSION: "6000"}
 
 
 def test_CG_53_what_a_newer_broker_has_stored_stays_and_a_body_that_cannot_be_read_changes_nothing(tree, caplog):
