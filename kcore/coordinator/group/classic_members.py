@@ -149,12 +149,13 @@ class ClassicMembers:
         """
         live, member = self._member(group, who)
         assert member.classic is not None
+        session = self._groups.reset_session(group, live, member.member_id)
+        if not may_sync(live.value, member):
+            # Its protocol may still be the one of the classic group that this was when it joined.
+            self._await_rejoin(group, live, member)
         name, metadata = member.classic.protocols[0]
         if protocol[0] not in (None, CONSUMER_PROTOCOL_TYPE) or protocol[1] not in (None, name):
             raise InconsistentGroupProtocol(f"{protocol}")
-        session = self._groups.reset_session(group, live, member.member_id)
-        if not may_sync(live.value, member):
-            self._await_rejoin(group, live, member)
         session.set_task("sync_task", None)
         names = topic_names_of(live.value, self._find_topic)
         assignment = assignment_bytes(member.assigned, names, metadata)

@@ -530,3 +530,33 @@ def test_commits_in_transactions_go_on_over_an_upgrade(mixed):
         mixed.coordinator.offsets.commit_in_transaction("g", who, (1, 0), offsets, answer)
         codes += answer.result.values()
     assert codes == [0, errors.IllegalGeneration.code]
+
+
+# -- errors at which a client joins again, and fences
+
+
+def selected_second(mixed):
+    """The first of two classic members prefers another assignor than the group has; their join answers."""
+    joins = [
+        mixed.join(protocols=[("coop", subscription()), ("range", subscription())]),
+        mixed.join(protocols=[("range", subscription())]),
+    ]
+    while any(join.waits for join in joins):
+        mixed.advance(3_000)
+    assert {join.protocol_name for join in joins} == {"range"}
+    return joins
+
+
+def test_CG_54_a_sync_after_the_upgrade_is_told_to_join_again_whichever_assignor_it_names(mixed):
+    one, _ = selected_second(mixed)
+    mixed.join_new("new")
+    assert mixed.sync(one).error_code == REBALANCE
+
+
+def test_CG_55_a_sync_after_the_downgrade_is_told_to_join_again_whichever_assignor_it_names(mixed):
+    one, _ = selected_second(mixed)
+    mixed.join_new("new")
+    again = mixed.join(one.member_id, protocols=[("coop", subscription()), ("range", subscription())])
+    assert again.protocol_name == "coop"
+    mixed.leave_new("new")
+    assert mixed.sync(again, protocol_name="coop").error_code == REBALANCE
