@@ -347,7 +347,7 @@ class ConsumerGroupCoordinator:
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:
             # Nothing new, but what the answer says may not be in the log yet.
-            live.waiting[live.num_writes].append(on_stored)
+            next(reversed(live.waiting.values())).append(on_stored)
         else:
             group.after_unlock(lambda: on_stored(None))
 

@@ -560,3 +560,20 @@ def test_CG_55_a_sync_after_the_downgrade_is_told_to_join_again_whichever_assign
     assert again.protocol_name == "coop"
     mixed.leave_new("new")
     assert mixed.sync(again, protocol_name="coop").error_code == REBALANCE
+
+
+# -- writes that end in another order, or fail
+
+
+def test_writes_of_a_group_may_end_in_any_order_and_each_answer_waits_for_the_last(mixed):
+    mixed.join_new("a")
+    mixed.replica_manager.held = []
+    mixed.join_new("b")
+    full = {"owned": frozenset(), "topics": ("t",), "rebalance_timeout_ms": 60_000}
+    third = mixed.join_new("c")
+    first_write, second_write = mixed.replica_manager.held
+    second_write()
+    again = mixed.beat("c", third.member_epoch, **full)
+    assert again.waits
+    first_write()
+    assert again.error_code == 0
