@@ -43,6 +43,7 @@ from kcore.errors import (
     InconsistentGroupProtocol,
     NotCoordinator,
     RebalanceInProgress,
+    UnknownServerError,
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
@@ -167,6 +168,8 @@ class ConsumerGroupCoordinator:
             self._check_size(before, beat)
         may_assign = is_classic or self._may_assign(self._live(group))
         after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
+        if is_classic:
+            _records(None, after, None)  # what fits no record is refused before the group has changed
         live = self._upgrade(group, before) if is_classic else self._live(group)
         member, known = after.members[beat.member_id], before.members.get(beat.member_id)
         if is_new:
@@ -323,11 +326,18 @@ class ConsumerGroupCoordinator:
         """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log.
 
         A classic group, if it has only members of the classic protocol left and may be one.
+        Raises UnknownServerError, and then has changed nothing, for a member that fits no record.
         """
         if self.shall_downgrade(live, after):
             self._downgrade(group, live, after, on_stored)
             return
-        before, live.value = live.value, after
+        before, unsaved = live.value, live.unsaved
+        if live.is_stored and group.first_records:
+            # They remove records of this protocol too, if the group had it before; so all is written after them.
+            unsaved = (unsaved or set()) | before.members.keys()
+        stored = before if live.is_stored else None
+        records = _records(stored, after, unsaved)
+        live.value = after
         if after.assignment_epoch != before.assignment_epoch:
             live.assigned_at_ms = self._time.hi_res_clock_ms()
         for member_id in [member_id for member_id in live.sessions if member_id not in after.members]:
@@ -335,12 +345,6 @@ class ConsumerGroupCoordinator:
         for member_id, member in after.members.items():
             if member is not before.members.get(member_id):
                 self._watch_revocation(group, live, member)
-        unsaved = live.unsaved
-        if live.is_stored and group.first_records:
-            # They remove records of this protocol too, if the group had it before; so all is written after them.
-            unsaved = (unsaved or set()) | before.members.keys()
-        stored = before if live.is_stored else None
-        records = records_between(stored, after, unsaved)
         if records and (after is not before or live.unsaved is not None):
             touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
@@ -478,6 +482,15 @@ def _answer(callback: HeartbeatCallback, result: HeartbeatResult) -> WriteCallba
         callback(result if error is None else _refusal(error, result.member_id))
 
     return stored
+
+
+def _records(before: ConsumerGroup | None, after: ConsumerGroup, unsaved: set[str] | None) -> list[Record]:
+    """As records_between().  Raises UnknownServerError for what fits no record."""
+    try:
+        return records_between(before, after, unsaved)
+    except ValueError as error:
+        logger.warning("group %s: a change does not fit its records: %s", after.group_id, error)
+        raise UnknownServerError(str(error)) from None
 
 
 def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:

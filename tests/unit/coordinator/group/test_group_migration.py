@@ -577,3 +577,34 @@ def test_writes_of_a_group_may_end_in_any_order_and_each_answer_waits_for_the_la
     assert again.waits
     first_write()
     assert again.error_code == 0
+
+
+TOO_LONG = "m" * 40_000
+
+
+@pytest.mark.parametrize("first", ["none", "classic", "new"])
+def test_a_member_that_fits_no_record_is_refused_and_the_group_stays_as_it_was(mixed, first):
+    if first == "classic":
+        mixed.classic_group({0, 1, 2, 3})
+    elif first == "new":
+        mixed.join_new("a")
+    before = mixed.value() if first == "new" else mixed.state()
+    for answer in (mixed.join_new(TOO_LONG), mixed.join_new("b", instance_id="i" * 40_000)):
+        assert answer.error_code == errors.UnknownServerError.code
+    if first != "none":
+        assert (mixed.value() if first == "new" else mixed.state()) == before
+    assert mixed.join_new("c").error_code == 0
+    assert "c" in mixed.restarted().value().members
+
+
+@pytest.mark.parametrize("requires_id", [False, True])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_client_id_that_makes_the_member_id_too_long_is_refused(mixed, is_mixed, requires_id):
+    if is_mixed:
+        mixed.join_new("new")
+    longest = 32_767 - len("-00000000-0000-0000-0000-000000000000")
+    too_long = mixed.join_classic(client_id="c" * (longest + 1), require_known_member_id=requires_id)
+    assert (too_long.error_code, too_long.member_id) == (errors.InvalidRequest.code, "")
+    mixed.join_classic(client_id="ü" * (longest // 2), require_known_member_id=requires_id)
+    if is_mixed:
+        assert mixed.join_new("other").error_code == 0
