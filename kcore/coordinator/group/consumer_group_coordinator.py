@@ -23,13 +23,13 @@ from kcore.coordinator.group.consumer_group import (
     with_resolved,
     without_members,
 )
-from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
+from kcore.coordinator.group.consumer_group_records import Record, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.coordinator.group.group_migration import downgraded, shall_downgrade, upgraded, why_not_upgraded
 from kcore.coordinator.group.group_records import group_metadata_key
-from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, WriteCallback
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, Write, WriteCallback
 from kcore.coordinator.group.member_metadata import JoinGroupResult, SyncGroupResult
 from kcore.coordinator.group.regex_resolver import Permitted, RegexResolver
 from kcore.coordinator.group.topic_patterns import compile_pattern
@@ -283,8 +283,7 @@ class ConsumerGroupCoordinator:
         group.consumer = None
         # Not the epoch after the last leave, which no member is in: what they commit before they join again counts.
         group.adopt_members(downgraded(after, self._find_topic), live.value.epoch)
-        if live.is_stored:
-            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
+        group.first_records += tuple(live.tombstones())
         live.value = after
         logger.info("group %s: downgraded to the classic protocol, generation %d", group.group_id, group.generation_id)
         assignments = {member_id: member.assignment for member_id, member in group.members.items()}
@@ -306,8 +305,7 @@ class ConsumerGroupCoordinator:
         live = group.consumer
         if live is None or live.value.members:
             return
-        if live.is_stored:
-            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
+        group.first_records += tuple(live.tombstones())
         group.consumer = group.protocol_type = None
 
     def describe(self, group_id: str) -> ConsumerGroup:
@@ -351,7 +349,7 @@ class ConsumerGroupCoordinator:
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:
             # Nothing new, but what the answer says may not be in the log yet.
-            next(reversed(live.waiting.values())).append(on_stored)
+            next(reversed(live.waiting.values())).callbacks.append(on_stored)
         else:
             group.after_unlock(lambda: on_stored(None))
 
@@ -365,7 +363,7 @@ class ConsumerGroupCoordinator:
     ) -> None:
         live.num_writes += 1
         number = live.num_writes
-        callbacks = live.waiting[number] = [on_stored]
+        write = live.waiting[number] = Write(touched, [on_stored])
 
         def stored(error: ApiError | None) -> None:
             with group:
@@ -374,7 +372,7 @@ class ConsumerGroupCoordinator:
                     live.unsaved = (live.unsaved or set()) | touched
                 elif group.is_unloaded:
                     error = NotCoordinator(group.group_id)
-                for callback in callbacks:
+                for callback in write.callbacks:
                     group.after_unlock(partial(callback, error))
 
         self._manager.store_records(group, records, stored)

@@ -608,3 +608,42 @@ def test_a_client_id_that_makes_the_member_id_too_long_is_refused(mixed, is_mixe
     mixed.join_classic(client_id="ü" * (longest // 2), require_known_member_id=requires_id)
     if is_mixed:
         assert mixed.join_new("other").error_code == 0
+
+
+def member_records(mixed):
+    """Keys of records of the new protocol that compaction would keep."""
+    last = {bytes(record.key): record.value for record in mixed.records()}
+    return [key for key, value in last.items() if value is not None and read_consumer_group_key(key) is not None]
+
+
+@pytest.mark.parametrize("how", ["expired", "deleted"])
+def test_a_group_that_is_removed_takes_members_with_it_whose_leave_did_not_reach_the_log(mixed, how):
+    mixed.two_members()
+    mixed.replica_manager.error = errors.NotEnoughReplicas("")
+    mixed.leave_new("a")
+    mixed.leave_new("b")
+    mixed.replica_manager.error = None
+    if how == "expired":
+        mixed.coordinator.manager.cleanup_expired_offsets()
+    else:
+        mixed.coordinator.admin.delete_groups(["g"])
+    assert mixed.group() is None
+    assert member_records(mixed) == []
+    mixed.join_new("c")
+    assert list(mixed.restarted().value().members) == ["c"]
+
+
+def test_a_downgrade_removes_members_whose_leave_fails_after_it(mixed):
+    mixed.classic_group({0, 1})
+    mixed.join_new("m1")
+    mixed.join_new("m2")
+    manager = mixed.replica_manager
+    manager.held = []
+    mixed.leave_new("m1")
+    mixed.leave_new("m2")
+    (first, second), manager.held = manager.held, None
+    manager.error = errors.NotEnoughReplicas("")
+    first()
+    manager.error = None
+    second()
+    assert member_records(mixed) == []
