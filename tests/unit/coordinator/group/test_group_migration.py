@@ -2,12 +2,14 @@
 in the log, and what another broker makes of it."""
 
 import struct
+import uuid
 from types import SimpleNamespace
 
 import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group_records import read_consumer_group_key
 from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
@@ -647,3 +649,28 @@ def test_a_downgrade_removes_members_whose_leave_fails_after_it(mixed):
     manager.error = None
     second()
     assert member_records(mixed) == []
+
+
+def test_a_member_whose_sync_is_told_to_join_again_has_its_rebalance_timeout_for_that(mixed):
+    (one,) = mixed.classic_group({0, 1, 2, 3})
+    mixed.join_new("new", rebalance_timeout_ms=600_000)
+    again = mixed.join_classic(one.member_id, session_timeout_ms=100_000)
+    mixed.advance(40_000)
+    mixed.beat("new", again.generation_id)
+    mixed.join_new("other", rebalance_timeout_ms=600_000)
+    mixed.advance(15_000)
+    assert mixed.sync(again).error_code == REBALANCE
+    mixed.advance(25_000)  # 80 s after its JoinGroup
+    assert one.member_id in mixed.value().members
+
+
+def test_a_static_member_that_comes_back_with_the_classic_protocol_wants_what_it_says_now(mixed):
+    mixed.topics["u"] = TopicOfGroup(uuid.UUID(int=2), 2)
+    mixed.join_new("other")
+    mixed.join_new("a", topics=(), instance_id="i", regex="t.*", assignor="range")
+    mixed.scheduler.tick()
+    mixed.leave_new("a", -2, "i")
+    back = mixed.join_classic(instance_id="i", topics=("u",))
+    member = mixed.value().members[back.member_id]
+    assert (member.topics, member.regex, member.assignor) == (("u",), None, None)
+    assert mixed.value().targets[back.member_id] == {(uuid.UUID(int=2), 0), (uuid.UUID(int=2), 1)}
