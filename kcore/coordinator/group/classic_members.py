@@ -131,6 +131,9 @@ class ClassicMembers:
             subscription.rack_id,
             joining.rebalance_timeout_ms,
             subscription.topics,
+            # What it may have wanted with the new protocol, it does not want any more.
+            assignor="",
+            regex="",
             # A member that revokes everything before it joins names nothing.
             owned=partitions_of(subscription.owned_partitions, self._find_topic),
             client_id=joining.client_id,
@@ -149,12 +152,13 @@ class ClassicMembers:
         """
         live, member = self._member(group, who)
         assert member.classic is not None
+        session = self._groups.reset_session(group, live, member.member_id)
+        if not may_sync(live.value, member):
+            # Its protocol may still be the one of the classic group that this was when it joined.
+            self._await_rejoin(group, live, member)
         name, metadata = member.classic.protocols[0]
         if protocol[0] not in (None, CONSUMER_PROTOCOL_TYPE) or protocol[1] not in (None, name):
             raise InconsistentGroupProtocol(f"{protocol}")
-        session = self._groups.reset_session(group, live, member.member_id)
-        if not may_sync(live.value, member):
-            self._await_rejoin(group, live, member)
         session.set_task("sync_task", None)
         names = topic_names_of(live.value, self._find_topic)
         assignment = assignment_bytes(member.assigned, names, metadata)
@@ -175,7 +179,9 @@ class ClassicMembers:
 
     def _await_rejoin(self, group: GroupMetadata, live: LiveConsumerGroup, member: ConsumerMember) -> NoReturn:
         """Tell the member to join again, for which it has its rebalance timeout.  Raises RebalanceInProgress."""
-        if live.sessions[member.member_id].rejoin_task is None:
+        session = live.sessions[member.member_id]
+        session.set_task("sync_task", None)
+        if session.rejoin_task is None:
             self._groups.watch(group, live, member, "rejoin_task", "has not joined again in time")
         raise RebalanceInProgress(group.group_id)
 

@@ -137,7 +137,8 @@ class ConsumerGroup:
 
 
 class Heartbeat(NamedTuple):
-    """What a member says; None, and -1 as the timeout, where nothing has changed.  epoch >= 0."""
+    """What a member says; None, and -1 as the timeout, where nothing has changed.  epoch >= 0.  assignor and regex: ""
+    for none."""
 
     member_id: str
     epoch: int
@@ -150,7 +151,8 @@ class Heartbeat(NamedTuple):
     client_id: str = ""
     client_host: str = ""
     regex: str | None = None
-    #: Of a JoinGroup of the classic protocol.  It always has its member's epoch, and may replace a static member.
+    #: Of a JoinGroup of the classic protocol.  Such a heartbeat carries the member's current epoch, and
+    #: may take the place of a static member that is not away.
     classic: ClassicMember | None = None
 
     @property
@@ -376,7 +378,7 @@ def _updated(member: ConsumerMember, beat: Heartbeat) -> ConsumerMember:
     if beat.topics is not None:
         changes["topics"] = tuple(sorted(set(beat.topics)))
     if beat.assignor is not None:
-        changes["assignor"] = beat.assignor
+        changes["assignor"] = beat.assignor or None
     if beat.regex is not None:
         changes["regex"] = beat.regex or None
     if all(getattr(member, name) == value for name, value in changes.items()):

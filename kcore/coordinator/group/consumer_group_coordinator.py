@@ -23,13 +23,13 @@ from kcore.coordinator.group.consumer_group import (
     with_resolved,
     without_members,
 )
-from kcore.coordinator.group.consumer_group_records import Record, records_between, tombstones
+from kcore.coordinator.group.consumer_group_records import Record, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.coordinator.group.group_migration import downgraded, shall_downgrade, upgraded, why_not_upgraded
 from kcore.coordinator.group.group_records import group_metadata_key
-from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, WriteCallback
+from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, Write, WriteCallback
 from kcore.coordinator.group.member_metadata import JoinGroupResult, SyncGroupResult
 from kcore.coordinator.group.regex_resolver import Permitted, RegexResolver
 from kcore.coordinator.group.topic_patterns import compile_pattern
@@ -43,6 +43,7 @@ from kcore.errors import (
     InconsistentGroupProtocol,
     NotCoordinator,
     RebalanceInProgress,
+    UnknownServerError,
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
@@ -167,6 +168,8 @@ class ConsumerGroupCoordinator:
             self._check_size(before, beat)
         may_assign = is_classic or self._may_assign(self._live(group))
         after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
+        if is_classic:
+            _records(None, after, None)  # what fits no record is refused before the group has changed
         live = self._upgrade(group, before) if is_classic else self._live(group)
         member, known = after.members[beat.member_id], before.members.get(beat.member_id)
         if is_new:
@@ -280,8 +283,7 @@ class ConsumerGroupCoordinator:
         group.consumer = None
         # Not the epoch after the last leave, which no member is in: what they commit before they join again counts.
         group.adopt_members(downgraded(after, self._find_topic), live.value.epoch)
-        if live.is_stored:
-            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
+        group.first_records += tuple(live.tombstones())
         live.value = after
         logger.info("group %s: downgraded to the classic protocol, generation %d", group.group_id, group.generation_id)
         assignments = {member_id: member.assignment for member_id, member in group.members.items()}
@@ -303,8 +305,7 @@ class ConsumerGroupCoordinator:
         live = group.consumer
         if live is None or live.value.members:
             return
-        if live.is_stored:
-            group.first_records += tuple(tombstones(live.value, live.unsaved or ()))
+        group.first_records += tuple(live.tombstones())
         group.consumer = group.protocol_type = None
 
     def describe(self, group_id: str) -> ConsumerGroup:
@@ -323,11 +324,18 @@ class ConsumerGroupCoordinator:
         """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log.
 
         A classic group, if it has only members of the classic protocol left and may be one.
+        Raises UnknownServerError, and then has changed nothing, for a member that fits no record.
         """
         if self.shall_downgrade(live, after):
             self._downgrade(group, live, after, on_stored)
             return
-        before, live.value = live.value, after
+        before, unsaved = live.value, live.unsaved
+        if live.is_stored and group.first_records:
+            # They remove records of this protocol too, if the group had it before; so all is written after them.
+            unsaved = (unsaved or set()) | before.members.keys()
+        stored = before if live.is_stored else None
+        records = _records(stored, after, unsaved)
+        live.value = after
         if after.assignment_epoch != before.assignment_epoch:
             live.assigned_at_ms = self._time.hi_res_clock_ms()
         for member_id in [member_id for member_id in live.sessions if member_id not in after.members]:
@@ -335,19 +343,13 @@ class ConsumerGroupCoordinator:
         for member_id, member in after.members.items():
             if member is not before.members.get(member_id):
                 self._watch_revocation(group, live, member)
-        unsaved = live.unsaved
-        if live.is_stored and group.first_records:
-            # They remove records of this protocol too, if the group had it before; so all is written after them.
-            unsaved = (unsaved or set()) | before.members.keys()
-        stored = before if live.is_stored else None
-        records = records_between(stored, after, unsaved)
         if records and (after is not before or live.unsaved is not None):
             touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:
             # Nothing new, but what the answer says may not be in the log yet.
-            live.waiting[live.num_writes].append(on_stored)
+            next(reversed(live.waiting.values())).callbacks.append(on_stored)
         else:
             group.after_unlock(lambda: on_stored(None))
 
@@ -361,7 +363,7 @@ class ConsumerGroupCoordinator:
     ) -> None:
         live.num_writes += 1
         number = live.num_writes
-        callbacks = live.waiting[number] = [on_stored]
+        write = live.waiting[number] = Write(touched, [on_stored])
 
         def stored(error: ApiError | None) -> None:
             with group:
@@ -370,7 +372,7 @@ class ConsumerGroupCoordinator:
                     live.unsaved = (live.unsaved or set()) | touched
                 elif group.is_unloaded:
                     error = NotCoordinator(group.group_id)
-                for callback in callbacks:
+                for callback in write.callbacks:
                     group.after_unlock(partial(callback, error))
 
         self._manager.store_records(group, records, stored)
@@ -478,6 +480,15 @@ def _answer(callback: HeartbeatCallback, result: HeartbeatResult) -> WriteCallba
         callback(result if error is None else _refusal(error, result.member_id))
 
     return stored
+
+
+def _records(before: ConsumerGroup | None, after: ConsumerGroup, unsaved: set[str] | None) -> list[Record]:
+    """As records_between().  Raises UnknownServerError for what fits no record."""
+    try:
+        return records_between(before, after, unsaved)
+    except ValueError as error:
+        logger.warning("group %s: a change does not fit its records: %s", after.group_id, error)
+        raise UnknownServerError(str(error)) from None
 
 
 def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:

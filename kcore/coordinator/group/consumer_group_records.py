@@ -127,7 +127,7 @@ def _changed_members(
 
 
 def tombstones(group: ConsumerGroup, others: Collection[str] = ()) -> list[Record]:
-    """What removes all records of a group.  others: members that it has no more, but perhaps records of."""
+    """What removes all records of a group.  others: former members whose records may still be in the log."""
     group_id = group.group_id
     members = dict.fromkeys((*group.members, *others))
     return [

@@ -29,6 +29,8 @@ from kcore.purgatory.timer import TimerTask
 logger = logging.getLogger(__name__)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+#: In bytes, of the strings in records and of older versions of requests.
+MAX_STRING_SIZE = 2**15 - 1
 
 
 class GroupState(enum.Enum):
@@ -305,7 +307,15 @@ class GroupMetadata:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def generate_member_id(self, client_id: str, group_instance_id: str | None, random: Random) -> str:
-        return f"{client_id if group_instance_id is None else group_instance_id}-{random_uuid(random)}"
+        """Raises InvalidRequest if it would be longer than a record can hold."""
+        member_id = f"{client_id if group_instance_id is None else group_instance_id}-{random_uuid(random)}"
+        size = len(member_id.encode())
+        if size > MAX_STRING_SIZE:
+            name = "client id" if group_instance_id is None else "group.instance.id"
+            raise InvalidRequest(
+                f"a member id of {size} bytes is made of this {name}, {MAX_STRING_SIZE} is the most: shorten the {name}"
+            )
+        return member_id
 
     def current_member_metadata(self) -> list[JoinGroupMember]:
         """Every member with its metadata for the chosen protocol: what the leader assigns by."""

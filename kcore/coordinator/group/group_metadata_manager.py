@@ -11,7 +11,6 @@ from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
-from kcore.coordinator.group.consumer_group_records import tombstones
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
@@ -474,8 +473,8 @@ class GroupMetadataManager:
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
                     builder.append(None, group_metadata_key(group.group_id), timestamp=now_ms)
-                if group.consumer is not None and group.consumer.is_stored:
-                    for key, _ in tombstones(group.consumer.value):
+                if group.consumer is not None:
+                    for key, _ in group.consumer.tombstones():
                         builder.append(None, key, timestamp=now_ms)
             if len(builder):
                 self._append_after_unlock(group, builder.build(), self._tombstones_appended)

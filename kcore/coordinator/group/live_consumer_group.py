@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kcore.coordinator.group.consumer_group import ConsumerGroup
+from kcore.coordinator.group.consumer_group_records import Record, tombstones
 from kcore.coordinator.group.regex_resolver import RegexState
 from kcore.errors import ApiError, IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from kcore.purgatory.timer import TimerTask
@@ -38,6 +40,13 @@ class Session:
         setattr(self, name, task)
 
 
+class Write(NamedTuple):
+    """One that is under way.  touched: members of which it has records.  callbacks: who waits for it."""
+
+    touched: set[str]
+    callbacks: list[WriteCallback]
+
+
 @dataclass(slots=True)
 class LiveConsumerGroup:
     """What GroupMetadata.consumer is.  Under the group's lock.
@@ -45,17 +54,23 @@ class LiveConsumerGroup:
     value: as its records say once all writes that are under way are in the log.
     assigned_at_ms: when its target was computed last, in ms of the hi-res clock; None if not since this broker has it.
     unsaved: members whose records a write did not bring into the log; None if there is no such write.
-    waiting: by number, writes that are under way, and who waits for each.
+    waiting: by number, writes that are under way.
     """
 
     value: ConsumerGroup
     assigned_at_ms: float | None = None
     is_stored: bool = False
     unsaved: set[str] | None = None
-    waiting: dict[int, list[WriteCallback]] = field(default_factory=dict)
+    waiting: dict[int, Write] = field(default_factory=dict)
     num_writes: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
     regexes: RegexState = field(default_factory=RegexState)
+
+    def tombstones(self) -> list[Record]:
+        """What removes all its records, also those of former members whose removal may not reach the log."""
+        if not self.is_stored:
+            return []
+        return tombstones(self.value, (self.unsaved or set()).union(*(w.touched for w in self.waiting.values())))
 
     def check_offset_commit(self, member_id: str, epoch: int, *, has_member_epochs: bool = True) -> None:
         """has_member_epochs: whether the request's version can name StaleMemberEpoch.

@@ -53,11 +53,12 @@ class MemberChecks:
     ) -> None:
         """Raises as of_generation(), and InconsistentGroupProtocol, RebalanceInProgress."""
         self.of_generation(group, member_id, group_instance_id, generation_id)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            # First: the group may have had another protocol when the member joined, as one of KIP-848.
+            raise RebalanceInProgress(group.group_id)
         if (protocol_type is not None and protocol_type != group.protocol_type) or (
             protocol_name is not None and protocol_name != group.protocol_name
         ):
             raise InconsistentGroupProtocol(f"{protocol_type}, {protocol_name}")
         if group.state is GroupState.EMPTY:
             raise UnknownMemberId(member_id)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            raise RebalanceInProgress(group.group_id)

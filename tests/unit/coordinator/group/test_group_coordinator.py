@@ -304,8 +304,8 @@ def test_append_errors_reach_the_members_as_kafka_translates_them(harness, appen
     assert harness.sync(join, {}).error_code == expected.code
 
 
-def test_a_member_whose_id_does_not_fit_a_record_gets_an_error_instead_of_waiting_for_ever(harness):
-    join = harness.join(client_id="x" * 32_767)
+def test_a_member_that_does_not_fit_a_record_gets_an_error_instead_of_waiting_for_ever(harness):
+    join = harness.join(client_host="x" * 32_768)
     harness.advance(3_000)
     assert harness.sync(join, {}).error_code == errors.UnknownServerError.code
 

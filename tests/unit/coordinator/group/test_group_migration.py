@@ -2,12 +2,14 @@
 in the log, and what another broker makes of it."""
 
 import struct
+import uuid
 from types import SimpleNamespace
 
 import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group_records import read_consumer_group_key
 from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
@@ -530,3 +532,145 @@ def test_commits_in_transactions_go_on_over_an_upgrade(mixed):
         mixed.coordinator.offsets.commit_in_transaction("g", who, (1, 0), offsets, answer)
         codes += answer.result.values()
     assert codes == [0, errors.IllegalGeneration.code]
+
+
+# -- errors at which a client joins again, and fences
+
+
+def selected_second(mixed):
+    """The first of two classic members prefers another assignor than the group has; their join answers."""
+    joins = [
+        mixed.join(protocols=[("coop", subscription()), ("range", subscription())]),
+        mixed.join(protocols=[("range", subscription())]),
+    ]
+    while any(join.waits for join in joins):
+        mixed.advance(3_000)
+    assert {join.protocol_name for join in joins} == {"range"}
+    return joins
+
+
+def test_CG_54_a_sync_after_the_upgrade_is_told_to_join_again_whichever_assignor_it_names(mixed):
+    one, _ = selected_second(mixed)
+    mixed.join_new("new")
+    assert mixed.sync(one).error_code == REBALANCE
+
+
+def test_CG_55_a_sync_after_the_downgrade_is_told_to_join_again_whichever_assignor_it_names(mixed):
+    one, _ = selected_second(mixed)
+    mixed.join_new("new")
+    again = mixed.join(one.member_id, protocols=[("coop", subscription()), ("range", subscription())])
+    assert again.protocol_name == "coop"
+    mixed.leave_new("new")
+    assert mixed.sync(again, protocol_name="coop").error_code == REBALANCE
+
+
+# -- writes that end in another order, or fail
+
+
+def test_writes_of_a_group_may_end_in_any_order_and_each_answer_waits_for_the_last(mixed):
+    mixed.join_new("a")
+    mixed.replica_manager.held = []
+    mixed.join_new("b")
+    full = {"owned": frozenset(), "topics": ("t",), "rebalance_timeout_ms": 60_000}
+    third = mixed.join_new("c")
+    first_write, second_write = mixed.replica_manager.held
+    second_write()
+    again = mixed.beat("c", third.member_epoch, **full)
+    assert again.waits
+    first_write()
+    assert again.error_code == 0
+
+
+TOO_LONG = "m" * 40_000
+
+
+@pytest.mark.parametrize("first", ["none", "classic", "new"])
+def test_a_member_that_fits_no_record_is_refused_and_the_group_stays_as_it_was(mixed, first):
+    if first == "classic":
+        mixed.classic_group({0, 1, 2, 3})
+    elif first == "new":
+        mixed.join_new("a")
+    before = mixed.value() if first == "new" else mixed.state()
+    for answer in (mixed.join_new(TOO_LONG), mixed.join_new("b", instance_id="i" * 40_000)):
+        assert answer.error_code == errors.UnknownServerError.code
+    if first != "none":
+        assert (mixed.value() if first == "new" else mixed.state()) == before
+    assert mixed.join_new("c").error_code == 0
+    assert "c" in mixed.restarted().value().members
+
+
+@pytest.mark.parametrize("requires_id", [False, True])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_a_client_id_that_makes_the_member_id_too_long_is_refused(mixed, is_mixed, requires_id):
+    if is_mixed:
+        mixed.join_new("new")
+    longest = 32_767 - len("-00000000-0000-0000-0000-000000000000")
+    too_long = mixed.join_classic(client_id="c" * (longest + 1), require_known_member_id=requires_id)
+    assert (too_long.error_code, too_long.member_id) == (errors.InvalidRequest.code, "")
+    mixed.join_classic(client_id="ü" * (longest // 2), require_known_member_id=requires_id)
+    if is_mixed:
+        assert mixed.join_new("other").error_code == 0
+
+
+def member_records(mixed):
+    """Keys of records of the new protocol that compaction would keep."""
+    last = {bytes(record.key): record.value for record in mixed.records()}
+    return [key for key, value in last.items() if value is not None and read_consumer_group_key(key) is not None]
+
+
+@pytest.mark.parametrize("how", ["expired", "deleted"])
+def test_a_group_that_is_removed_takes_members_with_it_whose_leave_did_not_reach_the_log(mixed, how):
+    mixed.two_members()
+    mixed.replica_manager.error = errors.NotEnoughReplicas("")
+    mixed.leave_new("a")
+    mixed.leave_new("b")
+    mixed.replica_manager.error = None
+    if how == "expired":
+        mixed.coordinator.manager.cleanup_expired_offsets()
+    else:
+        mixed.coordinator.admin.delete_groups(["g"])
+    assert mixed.group() is None
+    assert member_records(mixed) == []
+    mixed.join_new("c")
+    assert list(mixed.restarted().value().members) == ["c"]
+
+
+def test_a_downgrade_removes_members_whose_leave_fails_after_it(mixed):
+    mixed.classic_group({0, 1})
+    mixed.join_new("m1")
+    mixed.join_new("m2")
+    manager = mixed.replica_manager
+    manager.held = []
+    mixed.leave_new("m1")
+    mixed.leave_new("m2")
+    (first, second), manager.held = manager.held, None
+    manager.error = errors.NotEnoughReplicas("")
+    first()
+    manager.error = None
+    second()
+    assert member_records(mixed) == []
+
+
+def test_a_member_whose_sync_is_told_to_join_again_has_its_rebalance_timeout_for_that(mixed):
+    (one,) = mixed.classic_group({0, 1, 2, 3})
+    mixed.join_new("new", rebalance_timeout_ms=600_000)
+    again = mixed.join_classic(one.member_id, session_timeout_ms=100_000)
+    mixed.advance(40_000)
+    mixed.beat("new", again.generation_id)
+    mixed.join_new("other", rebalance_timeout_ms=600_000)
+    mixed.advance(15_000)
+    assert mixed.sync(again).error_code == REBALANCE
+    mixed.advance(25_000)  # 80 s after its JoinGroup
+    assert one.member_id in mixed.value().members
+
+
+def test_a_static_member_that_comes_back_with_the_classic_protocol_wants_what_it_says_now(mixed):
+    mixed.topics["u"] = TopicOfGroup(uuid.UUID(int=2), 2)
+    mixed.join_new("other")
+    mixed.join_new("a", topics=(), instance_id="i", regex="t.*", assignor="range")
+    mixed.scheduler.tick()
+    mixed.leave_new("a", -2, "i")
+    back = mixed.join_classic(instance_id="i", topics=("u",))
+    member = mixed.value().members[back.member_id]
+    assert (member.topics, member.regex, member.assignor) == (("u",), None, None)
+    assert mixed.value().targets[back.member_id] == {(uuid.UUID(int=2), 0), (uuid.UUID(int=2), 1)}
