@@ -125,7 +125,7 @@ class CopierChain(Chain):
         last, since = -1, 0.0
 
         def stands_still() -> bool:
-            """The last records of one copier fill no transaction, and the records of the other one wait behind them."""
+            """Whether `output` grows no more: a copier that has fewer records than a transaction takes commits none."""
             nonlocal last, since
             self.keep_running()
             counts = self.reader.counts

@@ -131,7 +131,7 @@ class ClassicMembers:
             subscription.rack_id,
             joining.rebalance_timeout_ms,
             subscription.topics,
-            # What it may have wanted with the new protocol, it does not want any more.
+            # A JoinGroup has neither: those of its time with the new protocol end.
             assignor="",
             regex="",
             # A member that revokes everything before it joins names nothing.

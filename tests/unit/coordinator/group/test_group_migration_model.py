@@ -23,7 +23,7 @@ ANEW = {error.code for error in (FencedMemberEpoch, GroupIdNotFound, IllegalGene
 
 
 class NewClient:
-    """owned: what it owns; told: what it was last told to own."""
+    """A client of the new protocol.  owned: its partitions; told: those of its last assignment."""
 
     def __init__(self, model, member_id):
         self.model, self.member_id = model, member_id
@@ -51,7 +51,7 @@ class NewClient:
 
 
 class ClassicClient:
-    """As a client goes on: JoinGroup, SyncGroup, heartbeats until it is told to join again.
+    """A client of the classic protocol: JoinGroup, SyncGroup, heartbeats until an answer is REBALANCE_IN_PROGRESS.
 
     is_eager: it gives up all that it owns before each JoinGroup.
     """
@@ -218,7 +218,7 @@ class MigrationModel(RuleBasedStateMachine):
     @precondition(lambda self: self.clients)
     @rule()
     def all_is_quiet(self):
-        """Each partition has an owner once the clients have done what they are told."""
+        """When each client has taken over its last assignment, each partition has an owner."""
         for _ in range(30):
             for client in list(self.clients):
                 client.give_up()
