@@ -205,20 +205,6 @@ def test_ADM_21_of_brokers_in_one_process_the_level_of_the_last_one_that_runs_co
     assert levels == [logging.INFO, logging.FATAL, logging.FATAL, logging.NOTSET]
 
 
-def test_ADM_21_a_logger_that_another_thread_makes_meanwhile_does_not_end_the_listing(monkeypatch):
-    class MakesLogger:
-        """isinstance() of it makes a logger, as another thread may while the loggers are looked at."""
-
-        @property
-        def __class__(self):
-            names[f"kcore.made.{len(names)}"] = logging.getLogger("kcore.log")
-            return object
-
-    names = {"kcore.a": MakesLogger(), "kcore.log": logging.getLogger("kcore.log")}
-    monkeypatch.setattr(logging.root.manager, "loggerDict", names)
-    assert set(BrokerLoggers(1).levels()) == {"root", "kcore.log"}
-
-
 def test_a_setting_that_nothing_reads_is_shown_as_it_is_in_the_file_even_if_kafka_would_refuse_it():
     with kcore.Broker(background_threads="many") as broker, Client(broker) as client:
         assert alter(client, BROKER, "1", ("background.threads", SET, "12")) == 0
