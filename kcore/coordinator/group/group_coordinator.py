@@ -673,6 +673,9 @@ class GroupCoordinator:
             self._reset_session(group, member)
         if len(group.members) > self.config.max_size:
             self._prepare_rebalance(group, f"loaded with more than group.max.size={self.config.max_size} members")
+        elif group.members and group.leader_id is None:
+            # What the members that left had is nobody's yet.
+            self._prepare_rebalance(group, "loaded as it was after the last member with group.protocol=consumer left")
 
     def _on_downgraded(self, group: GroupMetadata) -> None:
         for member in group.members.values():

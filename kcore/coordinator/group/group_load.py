@@ -139,8 +139,6 @@ class GroupLoad:
             group.generation_id = value.generation_id
             group.protocol_type = value.protocol_type or None
             group.protocol_name = (value.protocol_name or "") if value.members else value.protocol_name
-            if any(member.member_id == value.leader_id for member in value.members):
-                group.leader_id = value.leader_id
             group.state_timestamp = None if value.state_timestamp == -1 else value.state_timestamp
             # By id, since nothing keeps a damaged record from naming a member twice.
             for member in {member.member_id: member for member in value.members}.values():
@@ -157,6 +155,8 @@ class GroupLoad:
                         member.assignment,
                     )
                 )
+            if value.leader_id is None or value.leader_id in group.members:
+                group.leader_id = value.leader_id
             group.update_subscribed_topics()
         for group_id, replay in self._consumer_groups.items():
             consumer = replay.group()

@@ -190,9 +190,10 @@ class GroupMetadata:
         self.update_subscribed_topics()
 
     def adopt_members(self, members: Iterable[MemberMetadata], generation_id: int) -> None:
-        """Stable with these from now on: the group goes on with the classic protocol."""
+        """Stable with these from now on, without a leader: the group goes on with the classic protocol."""
         for member in members:
             self.add(member)
+        self.leader_id = None  # the next rebalance has one
         self.generation_id, self.protocol_name = generation_id, self.select_protocol()
         self.state, self.state_timestamp = GroupState.STABLE, self._time.milliseconds()
         self.update_subscribed_topics()
@@ -283,13 +284,12 @@ class GroupMetadata:
 
     def maybe_elect_new_joined_leader(self) -> bool:
         """Whether a member that has rejoined leads, after electing one if need be; False also for an empty group."""
-        if self.leader_id is None:
-            return False
-        if self.members[self.leader_id].awaiting_join is not None:
+        if self.leader_id is not None and self.members[self.leader_id].awaiting_join is not None:
             return True
         for member in self.members.values():
             if member.awaiting_join is not None:
-                logger.info("group %s: leader %s did not rejoin, now %s", self.group_id, self.leader_id, member)
+                if self.leader_id is not None:
+                    logger.info("group %s: leader %s did not rejoin, now %s", self.group_id, self.leader_id, member)
                 self.leader_id = member.member_id
                 return True
         return False

@@ -2,6 +2,7 @@
 
 import struct
 import uuid
+from random import Random
 from types import SimpleNamespace
 
 from kcore.common.scheduler import MockScheduler
@@ -140,7 +141,10 @@ class Answer:
 
 
 class Harness:
-    def __init__(self, replica_manager=None, partitions=None, disk_scheduler=None, **config):
+    """random: of the ids of members, by which a group sorts them; the same in each run."""
+
+    def __init__(self, replica_manager=None, partitions=None, disk_scheduler=None, random=None, **config):
+        self.random = Random(0) if random is None else random
         config.setdefault("offsets_topic_num_partitions", 4)
         self.config = GroupConfig(**config)
         self.time = MockTime()
@@ -154,6 +158,7 @@ class Harness:
             self.time,
             self.scheduler,
             self.timer,
+            self.random,
             disk_scheduler=disk_scheduler and disk_scheduler(self.time),
             find_topic=self.find_topic,
             topic_names=self.topic_names,
@@ -315,7 +320,7 @@ class Consumers(Harness):
 
     def restarted(self, **config):
         """Another broker that leads the same partitions."""
-        again = type(self)(self.replica_manager, partitions=[], **config)
+        again = type(self)(self.replica_manager, partitions=[], random=self.random, **config)
         for partition in range(self.config.offsets_topic_num_partitions):
             again.coordinator.on_election(partition, 1)
         again.scheduler.tick()

@@ -375,6 +375,19 @@ def test_CG_55_a_group_whose_last_member_of_the_new_protocol_is_gone_is_a_classi
     assert (again.state(), again.committed(), again.heartbeat(join)) == ("Stable", {("t", 0): 7}, 0)
 
 
+def test_CG_55_a_group_that_moves_before_it_has_rebalanced_rebalances_at_its_next_coordinator(mixed):
+    it, _ = mixed_of_two(mixed)
+    mixed.leave_new("new")
+    again = mixed.restarted()
+    assert commit(again, it) == {0}
+    assert again.heartbeat(it) == REBALANCE
+    join = again.join_classic(it.member_id, it.owned)
+    assert (join.error_code, join.leader_id) == (0, it.member_id)
+    assert again.sync(join, {it.member_id: assignment({0, 1, 2, 3})}).error_code == 0
+    third = again.restarted()
+    assert (third.state(), third.heartbeat(join)) == ("Stable", 0)
+
+
 @pytest.mark.parametrize("policy", [MigrationPolicy.UPGRADE, MigrationPolicy.DISABLED])
 def test_CG_54_a_group_stays_one_of_the_new_protocol_where_the_policy_forbids_downgrades(mixed, policy):
     mixed_of_two(mixed)
