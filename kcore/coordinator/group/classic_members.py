@@ -174,6 +174,10 @@ class ClassicMembers:
         IllegalGeneration."""
         live, member = self._member(group, who)
         self._groups.reset_session(group, live, member.member_id)
+        # Perhaps no member of the new protocol, whose heartbeats do the same, is there to hear of changed topics.
+        self._groups.refresh(group, live)
+        if group.consumer is not live:
+            raise RebalanceInProgress(f"group {group.group_id} is a classic group from now on")
         if must_rejoin(live.value, member):
             self._await_rejoin(group, live, member)
 

@@ -20,6 +20,7 @@ from kcore.coordinator.group.consumer_group import (
     MemberState,
     heartbeat,
     leave,
+    refreshed,
     with_resolved,
     without_members,
 )
@@ -181,6 +182,13 @@ class ConsumerGroupCoordinator:
         self.change(group, live, after, _answer(callback, result))
         self.reset_session(group, live, beat.member_id)
         return live
+
+    def refresh(self, group: GroupMetadata, live: LiveConsumerGroup) -> None:
+        """Take over changes of the subscribed topics, and compute the target if it is due.  May downgrade the group."""
+        may_assign = self._may_assign(live)
+        after = refreshed(live.value, self._find_topic, self.default_assignor, may_assign=may_assign)
+        if after is not live.value:
+            self.change(group, live, after, lambda error: None)
 
     def _may_assign(self, live: LiveConsumerGroup) -> bool:
         """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""

@@ -4,8 +4,10 @@ sends a heartbeat."""
 import pytest
 
 from kcore import errors
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
+from kcore.coordinator.group.group_config import MigrationPolicy
 
-from .harness import MixedGroup
+from .harness import MixedGroup, T
 
 #: Bytes of a subscription that no batch of __consumer_offsets can take.
 TOO_MANY_BYTES = 1_100_000
@@ -76,3 +78,34 @@ def test_CG_15_the_leave_that_downgrades_a_group_is_answered_as_each_leave_when_
     mixed.join_new("new")
     mixed.replica_manager.error = errors.RequestTimedOut("")
     assert mixed.leave_new("new").error_code == errors.CoordinatorNotAvailable.code
+
+
+# -- a group of the new protocol with classic members alone
+
+
+def classic_members_alone(mixed):
+    """Of a broker that may not downgrade the group: it, and the answer to the JoinGroup of the member that is left."""
+    mixed.join_new("new")
+    join = mixed.join_classic()
+    strict = mixed.restarted(consumer_migration_policy=MigrationPolicy.UPGRADE)
+    strict.leave_new("new")
+    again = strict.join_classic(join.member_id)
+    assert strict.sync(again).error_code == strict.heartbeat(again) == 0
+    return strict, again
+
+
+def test_CG_30_classic_members_alone_hear_of_new_partitions_at_their_next_heartbeat(mixed):
+    mixed, join = classic_members_alone(mixed)
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
+    assert mixed.rejoin_and_sync(join)[1] == {0, 1, 2, 3, 4, 5}
+
+
+def test_CG_55_a_heartbeat_that_downgrades_the_group_says_that_it_rebalances(mixed):
+    mixed, join = classic_members_alone(mixed)
+    mixed = mixed.restarted(consumer_migration_policy=MigrationPolicy.BIDIRECTIONAL)
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
+    assert mixed.state() == "PreparingRebalance"
+    again = mixed.join_classic(join.member_id)
+    assert (again.error_code, again.leader_id) == (0, join.member_id)
