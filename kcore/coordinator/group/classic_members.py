@@ -61,7 +61,10 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    """Every method is called under the group's lock, for a group that has members, and raises what is wrong."""
+    """Requests of the classic protocol to a group of KIP-848 that has members (GroupMetadata.consumer).
+
+    Call each method under the group's lock.  An error that is the answer to the request is raised as an ApiError.
+    """
 
     def __init__(self, consumer_groups: ConsumerGroupCoordinator, find_topic: FindTopic, random: Random) -> None:
         self._groups = consumer_groups

@@ -163,7 +163,7 @@ class ConsumerGroupCoordinator:
         if beat.regex and (group.consumer is None or beat.regex not in group.consumer.value.regexes):
             compile_pattern(beat.regex)
         is_classic = beat.epoch == JOIN_EPOCH and group.consumer is None
-        before = self._upgraded(group) if is_classic else self._live(group).value
+        before = self._value_after_upgrade(group) if is_classic else self._live(group).value
         is_new = beat.member_id not in before.members
         if is_new and beat.epoch == JOIN_EPOCH:
             self._check_size(before, beat)
@@ -236,7 +236,7 @@ class ConsumerGroupCoordinator:
 
     # -- the other protocol ------------------------------------------------------------------------------------------
 
-    def _upgraded(self, group: GroupMetadata) -> ConsumerGroup:
+    def _value_after_upgrade(self, group: GroupMetadata) -> ConsumerGroup:
         """What a classic group would be as one of the new protocol.  Raises GroupIdNotFound."""
         members = list(group.members.values())
         if not members:
@@ -249,7 +249,10 @@ class ConsumerGroupCoordinator:
         return upgraded(group.group_id, group.generation_id, group.protocol_name, members, self._find_topic)
 
     def _upgrade(self, group: GroupMetadata, value: ConsumerGroup) -> LiveConsumerGroup:
-        """A classic group becomes one of the new protocol, with its offsets and members: _upgraded() has the value."""
+        """A classic group becomes one of the new protocol, with its offsets and members.
+
+        value: of _value_after_upgrade().
+        """
         live = group.consumer = LiveConsumerGroup(ConsumerGroup(group.group_id))
         if group.generation_id > 0:
             group.first_records += ((group_metadata_key(group.group_id), None),)
