@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import kcore
 from kcore.coordinator.group.consumer_group import ConsumerGroup
@@ -71,15 +72,24 @@ def share(broker: kcore.Broker, java: list[str], at: list[str]) -> str:
     return described
 
 
-def check_records(java: list[str], data: Path) -> None:
-    log = data / "__consumer_offsets-0" / "00000000000000000000.log"
+def decoded(java: list[str], directory: Path) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """(key, value) of each record in the first segment of a partition of __consumer_offsets, as Kafka's decoder reads
+    it; None is a tombstone."""
+    log = directory / "00000000000000000000.log"
     dump = [*java, "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", str(log)]
     output = subprocess.run(dump, stdout=subprocess.PIPE, text=True, check=True).stdout
-    records = [(json.loads(key), payload.strip()) for key, payload in RECORD.findall(output)]
-    types = {int(key["type"]) for key, payload in records if payload != "<DELETE>"}
+    return [
+        (json.loads(key), None if payload.strip() == "<DELETE>" else json.loads(payload))
+        for key, payload in RECORD.findall(output)
+    ]
+
+
+def check_records(java: list[str], data: Path) -> None:
+    records = decoded(java, data / "__consumer_offsets-0")
+    types = {int(key["type"]) for key, value in records if value is not None}
     if types != {1, 3, 5, 6, 7, 8}:
-        sys.exit(f"Kafka's decoder finds records of the types {sorted(types)}:\n{output}")
-    members = [json.loads(payload) for key, payload in records if key["type"] == "5" and payload != "<DELETE>"]
+        sys.exit(f"Kafka's decoder finds records of the types {sorted(types)}")
+    members = [value for key, value in records if key["type"] == "5" and value is not None]
     for member in members:
         # It leaves out what is the default, which is a member of the classic protocol.
         is_classic = member["data"].get("classicMemberMetadata", "default") is not None

@@ -102,6 +102,15 @@ class CoordinatorPartitions:
             lambda statuses: on_done(statuses[topic_partition]),
         )
 
+    def max_batch_size(self, partition: int) -> int | None:
+        """The largest batch that the log of a partition takes, in bytes; None if there is no log to ask."""
+        replica = self._replica_manager.get_partition(TopicPartition(self._topic, partition))
+        try:
+            config = replica.local_log().config if replica is not None else None
+        except KafkaStorageError:
+            return None
+        return None if config is None else min(config.max_message_bytes, config.segment_bytes)
+
     # -- elections ---------------------------------------------------------------------------------------------------
 
     def elect(self, partition: int, epoch: int, load: PartitionLoad) -> None:

@@ -211,7 +211,8 @@ class Partition:
 
     @property
     def is_followed(self) -> bool:
-        """Whether this broker leads, and no other can have committed anything since: isr.are_following()."""
+        """Whether this broker leads, and each other member of its ISR has fetched lately: then no other broker can have
+        led and committed anything without its knowledge.  Rule: isr.are_following()."""
         state = self._state
         return isinstance(state, LeaderState) and isr_rules.are_following(
             state.isr, state.replicas, self._time.milliseconds(), self._replica_lag_time_max_ms

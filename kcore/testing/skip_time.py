@@ -228,13 +228,14 @@ class _Watched:
     def _awaited_consumers(
         self, group_id: str, group: LiveConsumerGroup, target_ms: float, since_ms: float
     ) -> Iterator[_AwaitedSign]:
-        """Of a group of KIP-848."""
+        """Of a group of KIP-848, whose members may use the classic protocol."""
         for member_id, session in group.sessions.items():
             heard = self._last_heard.get((group_id, member_id))
             if heard is not None and not heard.is_connected:
                 continue
             member = group.value.members[member_id]
-            if member.revoking:
+            has_to_rejoin_or_sync = session.rejoin_task is not None or session.sync_task is not None
+            if member.revoking or has_to_rejoin_or_sync:
                 yield _AwaitedSign(group_id, member_id, member.epoch)
             elif heard is not None and heard.at_ms >= since_ms:
                 deadline_ms = target_ms + self._coordinator.config.consumer_session_timeout_ms

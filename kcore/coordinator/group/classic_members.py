@@ -61,7 +61,10 @@ logger = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    """Every method is called under the group's lock, for a group that has members, and raises what is wrong."""
+    """Requests of the classic protocol to a group of KIP-848 that has members (GroupMetadata.consumer).
+
+    Call each method under the group's lock.  An error that is the answer to the request is raised as an ApiError.
+    """
 
     def __init__(self, consumer_groups: ConsumerGroupCoordinator, find_topic: FindTopic, random: Random) -> None:
         self._groups = consumer_groups
@@ -174,6 +177,10 @@ class ClassicMembers:
         IllegalGeneration."""
         live, member = self._member(group, who)
         self._groups.reset_session(group, live, member.member_id)
+        # Perhaps no member of the new protocol, whose heartbeats do the same, is there to hear of changed topics.
+        self._groups.refresh(group, live)
+        if group.consumer is not live:
+            raise RebalanceInProgress(f"group {group.group_id} is a classic group from now on")
         if must_rejoin(live.value, member):
             self._await_rejoin(group, live, member)
 

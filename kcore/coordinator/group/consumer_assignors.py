@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-#: Of topics by their ids: (topic id, partition number).
-Partitions = frozenset[tuple[UUID, int]]
+#: (topic id, partition number)
+TopicIdPartition = tuple[UUID, int]
+Partitions = frozenset[TopicIdPartition]
 
 
 class TopicOfGroup(NamedTuple):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from kcore.coordinator.group.consumer_assignors import ASSIGNORS, Partitions, Subscriber, TopicOfGroup
+from kcore.coordinator.group.consumer_assignors import ASSIGNORS, Partitions, Subscriber, TopicIdPartition, TopicOfGroup
 from kcore.errors import FencedInstanceId, FencedMemberEpoch, UnknownMemberId, UnreleasedInstanceId
 
 #: Member epochs of requests that are no epochs.
@@ -47,8 +47,8 @@ class ConsumerMember:
     """topics: subscribed names, in order, each once.  regex: it wants the topics that match this too; None or "" for
     none.  epoch: the member's; -2 for a static member that is away.
 
-    assigned and revoking (what it has to give up) are disjoint; it holds both.  classic: None for a member of the new
-    protocol.
+    assigned and revoking (what it has to give up) are disjoint; it holds both.  assignment_epochs: of each partition
+    that it holds, the epoch since which it has it.  classic: None for a member of the new protocol.
     """
 
     member_id: str
@@ -66,6 +66,7 @@ class ConsumerMember:
     assigned: Partitions = _NOTHING
     revoking: Partitions = _NOTHING
     classic: ClassicMember | None = None
+    assignment_epochs: Mapping[TopicIdPartition, int] = field(default_factory=dict)
 
     @property
     def held(self) -> Partitions:
@@ -281,7 +282,14 @@ def leave(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | N
     if epoch == LEAVE_EPOCH:
         return without_members(group, [member.member_id])
     # Its process has ended: what it had to give up, it has given up.
-    return _with_member(group, replace(member, epoch=LEAVE_STATIC_EPOCH, state=MemberState.STABLE, revoking=_NOTHING))
+    away = replace(
+        member,
+        epoch=LEAVE_STATIC_EPOCH,
+        state=MemberState.STABLE,
+        revoking=_NOTHING,
+        assignment_epochs=dict.fromkeys(member.assigned, 0),
+    )
+    return _with_member(group, away)
 
 
 def hash_of_topics(topics: Mapping[str, TopicOfGroup]) -> int:
@@ -425,4 +433,14 @@ def _moved(
 ) -> ConsumerMember:
     if (epoch, state, assigned, revoking) == (member.epoch, member.state, member.assigned, member.revoking):
         return member
-    return replace(member, epoch=epoch, previous_epoch=member.epoch, state=state, assigned=assigned, revoking=revoking)
+    return replace(
+        member,
+        epoch=epoch,
+        previous_epoch=member.epoch,
+        state=state,
+        assigned=assigned,
+        revoking=revoking,
+        assignment_epochs={
+            partition: member.assignment_epochs.get(partition, epoch) for partition in assigned | revoking
+        },
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -20,13 +20,14 @@ from kcore.coordinator.group.consumer_group import (
     MemberState,
     heartbeat,
     leave,
+    refreshed,
     with_resolved,
     without_members,
 )
 from kcore.coordinator.group.consumer_group_records import Record, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
-from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
+from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers
 from kcore.coordinator.group.group_migration import downgraded, shall_downgrade, upgraded, why_not_upgraded
 from kcore.coordinator.group.group_records import group_metadata_key
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, Write, WriteCallback
@@ -162,14 +163,14 @@ class ConsumerGroupCoordinator:
         if beat.regex and (group.consumer is None or beat.regex not in group.consumer.value.regexes):
             compile_pattern(beat.regex)
         is_classic = beat.epoch == JOIN_EPOCH and group.consumer is None
-        before = self._upgraded(group) if is_classic else self._live(group).value
+        before = self._value_after_upgrade(group) if is_classic else self._live(group).value
         is_new = beat.member_id not in before.members
         if is_new and beat.epoch == JOIN_EPOCH:
             self._check_size(before, beat)
         may_assign = is_classic or self._may_assign(self._live(group))
         after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
         if is_classic:
-            _records(None, after, None)  # what fits no record is refused before the group has changed
+            self._checked_records(group, None, after)  # refused before the group has changed
         live = self._upgrade(group, before) if is_classic else self._live(group)
         member, known = after.members[beat.member_id], before.members.get(beat.member_id)
         if is_new:
@@ -181,6 +182,13 @@ class ConsumerGroupCoordinator:
         self.change(group, live, after, _answer(callback, result))
         self.reset_session(group, live, beat.member_id)
         return live
+
+    def refresh(self, group: GroupMetadata, live: LiveConsumerGroup) -> None:
+        """Take over changes of the subscribed topics, and compute the target if it is due.  May downgrade the group."""
+        may_assign = self._may_assign(live)
+        after = refreshed(live.value, self._find_topic, self.default_assignor, may_assign=may_assign)
+        if after is not live.value:
+            self.change(group, live, after, lambda error: None)
 
     def _may_assign(self, live: LiveConsumerGroup) -> bool:
         """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""
@@ -200,7 +208,8 @@ class ConsumerGroupCoordinator:
                 after = with_resolved(live.value, topics, self._time.milliseconds(), self._find_topic)
                 if after.epoch != live.value.epoch:
                     logger.info("group %s: other topics match, group epoch %d", group.group_id, after.epoch)
-                self.change(group, live, after, lambda error: None)
+                with suppress(UnknownServerError):  # it has been logged; the group goes on with the topics of before
+                    self.change(group, live, after, lambda error: None)
 
         self._resolver.maybe_start(
             live.regexes,
@@ -227,7 +236,7 @@ class ConsumerGroupCoordinator:
 
     # -- the other protocol ------------------------------------------------------------------------------------------
 
-    def _upgraded(self, group: GroupMetadata) -> ConsumerGroup:
+    def _value_after_upgrade(self, group: GroupMetadata) -> ConsumerGroup:
         """What a classic group would be as one of the new protocol.  Raises GroupIdNotFound."""
         members = list(group.members.values())
         if not members:
@@ -240,7 +249,10 @@ class ConsumerGroupCoordinator:
         return upgraded(group.group_id, group.generation_id, group.protocol_name, members, self._find_topic)
 
     def _upgrade(self, group: GroupMetadata, value: ConsumerGroup) -> LiveConsumerGroup:
-        """A classic group becomes one of the new protocol, with its offsets and members: _upgraded() has the value."""
+        """A classic group becomes one of the new protocol, with its offsets and members.
+
+        value: of _value_after_upgrade().
+        """
         live = group.consumer = LiveConsumerGroup(ConsumerGroup(group.group_id))
         if group.generation_id > 0:
             group.first_records += ((group_metadata_key(group.group_id), None),)
@@ -287,7 +299,7 @@ class ConsumerGroupCoordinator:
         live.value = after
         logger.info("group %s: downgraded to the classic protocol, generation %d", group.group_id, group.generation_id)
         assignments = {member_id: member.assignment for member_id, member in group.members.items()}
-        self._manager.store_group(group, assignments, on_stored)
+        self._manager.store_group(group, assignments, on_stored, error_for_consumers)
         self.on_downgraded(group)
 
     @contextmanager
@@ -324,7 +336,7 @@ class ConsumerGroupCoordinator:
         """The group is `after` from now on; on_stored(error) runs without the lock, once that is in the log.
 
         A classic group, if it has only members of the classic protocol left and may be one.
-        Raises UnknownServerError, and then has changed nothing, for a member that fits no record.
+        Raises UnknownServerError, and then has changed nothing, for what fits no record or makes too large a batch.
         """
         if self.shall_downgrade(live, after):
             self._downgrade(group, live, after, on_stored)
@@ -334,7 +346,9 @@ class ConsumerGroupCoordinator:
             # They remove records of this protocol too, if the group had it before; so all is written after them.
             unsaved = (unsaved or set()) | before.members.keys()
         stored = before if live.is_stored else None
-        records = _records(stored, after, unsaved)
+        records = self._checked_records(group, stored, after)
+        if unsaved is not None:
+            records = records_between(stored, after, unsaved)
         live.value = after
         if after.assignment_epoch != before.assignment_epoch:
             live.assigned_at_ms = self._time.hi_res_clock_ms()
@@ -352,6 +366,18 @@ class ConsumerGroupCoordinator:
             next(reversed(live.waiting.values())).callbacks.append(on_stored)
         else:
             group.after_unlock(lambda: on_stored(None))
+
+    def _checked_records(
+        self, group: GroupMetadata, before: ConsumerGroup | None, after: ConsumerGroup
+    ) -> list[Record]:
+        """records_between().  Raises UnknownServerError for what fits no record or makes too large a batch."""
+        try:
+            records = records_between(before, after)
+            self._manager.check_size(group, records)
+        except (ValueError, UnknownServerError) as error:
+            logger.warning("group %s: a change is refused: %s", group.group_id, error)
+            raise UnknownServerError(str(error)) from None
+        return records
 
     def _write(
         self,
@@ -480,15 +506,6 @@ def _answer(callback: HeartbeatCallback, result: HeartbeatResult) -> WriteCallba
         callback(result if error is None else _refusal(error, result.member_id))
 
     return stored
-
-
-def _records(before: ConsumerGroup | None, after: ConsumerGroup, unsaved: set[str] | None) -> list[Record]:
-    """As records_between().  Raises UnknownServerError for what fits no record."""
-    try:
-        return records_between(before, after, unsaved)
-    except ValueError as error:
-        logger.warning("group %s: a change does not fit its records: %s", after.group_id, error)
-        raise UnknownServerError(str(error)) from None
 
 
 def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
-from kcore.coordinator.group.consumer_assignors import Partitions
+from kcore.coordinator.group.consumer_assignors import Partitions, TopicIdPartition
 from kcore.coordinator.group.consumer_group import (
     ClassicMember,
     ConsumerGroup,
@@ -190,13 +190,20 @@ def _current_value(member: ConsumerMember) -> bytes:
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
         state=member.state,
-        assigned_partitions=_current_partitions(member.assigned),
-        partitions_pending_revocation=_current_partitions(member.revoking),
+        assigned_partitions=_current_partitions(member, member.assigned),
+        partitions_pending_revocation=_current_partitions(member, member.revoking),
     ).encode(0)
 
 
-def _current_partitions(partitions: Partitions) -> list[CurrentTopicPartitions]:
-    return [CurrentTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic(partitions)]
+def _current_partitions(member: ConsumerMember, partitions: Partitions) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=numbers,
+            assignment_epochs=[member.assignment_epochs[topic_id, number] for number in numbers],
+        )
+        for topic_id, numbers in by_topic(partitions)
+    ]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -260,6 +267,7 @@ class ConsumerGroupReplay:
                     state=_state_of(current.state),
                     assigned=_partitions_of(current.assigned_partitions),
                     revoking=_partitions_of(current.partitions_pending_revocation),
+                    assignment_epochs=_assignment_epochs_of(current),
                 )
             members[member_id] = member
         targets = {member_id: self.targets[member_id] for member_id in members if member_id in self.targets}
@@ -299,6 +307,17 @@ def _state_of(code: int) -> MemberState:
         return MemberState(code)
     except ValueError:
         return MemberState.UNKNOWN
+
+
+def _assignment_epochs_of(current: ConsumerGroupCurrentMemberAssignmentValue) -> dict[TopicIdPartition, int]:
+    """Where the record does not say (before Kafka 4.3), the epoch that the member is in."""
+    epochs: dict[TopicIdPartition, int] = {}
+    for topic in (*current.assigned_partitions, *current.partitions_pending_revocation):
+        of_topic = topic.assignment_epochs
+        if of_topic is None or len(of_topic) != len(topic.partitions):
+            of_topic = [max(current.member_epoch, 0)] * len(topic.partitions)
+        epochs |= {(topic.topic_id, number): epoch for number, epoch in zip(topic.partitions, of_topic, strict=True)}
+    return epochs
 
 
 def _partitions_of(topics: Iterable[TargetTopicPartitions | CurrentTopicPartitions]) -> Partitions:

@@ -102,7 +102,7 @@ class GroupCoordinator:
         self.consumer_groups.on_downgraded = self._on_downgraded
         #: Requests of administrators.
         self.admin = GroupAdmin(self.manager)
-        self.offsets = GroupOffsets(self.manager, self._checks.of_generation, self._reset_session)
+        self.offsets = GroupOffsets(self.manager, find_topic, self._checks.of_generation, self._reset_session)
 
     def startup(self) -> None:
         self.manager.startup()

@@ -85,7 +85,8 @@ class GroupMetadata:
         self.initial_delay_left_ms: float | None = None
         self.new_member_added = False
         self.num_awaiting_join = 0
-        #: Of a group of KIP-848, which is Empty here: it has its members there, also those of the classic protocol.
+        #: What a group of KIP-848 has, else None.  All members of such a group are in it, those of the classic protocol
+        #: too; `members` has none then, and `state` is EMPTY or DEAD.
         self.consumer: LiveConsumerGroup | None = None
         #: Tombstones of the records of the other protocol, which the group had before: the next write begins with them,
         #: until one has reached the log.

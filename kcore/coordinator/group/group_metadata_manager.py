@@ -74,7 +74,7 @@ def _error_for_members(error: ApiError) -> ApiError:
     return _APPEND_ERRORS.get(type(error), type(error))(str(error))
 
 
-def _error_for_consumers(error: ApiError) -> ApiError:
+def error_for_consumers(error: ApiError) -> ApiError:
     """What a member of a group of KIP-848 gets.  Source: CoordinatorOperationExceptionHelper, Kafka 4.2."""
     if isinstance(error, RequestTimedOut):
         return CoordinatorNotAvailable(str(error))
@@ -209,8 +209,12 @@ class GroupMetadataManager:
         group: GroupMetadata,
         assignments: dict[str, bytes],
         callback: Callable[[ApiError | None], None],
+        error_for_client: Callable[[ApiError], ApiError] = _error_for_members,
     ) -> None:
-        """Under the group's lock: write its metadata as they are now; callback(error) runs without the lock."""
+        """Under the group's lock: write its metadata as they are now; callback(error) runs without the lock.
+
+        error_for_client: makes the callback's error of that of a failed append.
+        """
         protocol = group.protocol_name
         value = GroupMetadataValue(
             group.protocol_type or "",
@@ -249,10 +253,25 @@ class GroupMetadataManager:
                 first_appended()
             else:
                 logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
-                error = _error_for_members(error)
+                error = error_for_client(error)
             callback(error)
 
         self._append_after_unlock(group, builder.build(), appended)
+
+    def check_size(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> None:
+        """Under the group's lock.  Raises UnknownServerError for what store_records() could not write in one batch."""
+        limit = self.partitions.max_batch_size(self.partition_for(group.group_id))
+        if limit is None or not records:
+            return
+        builder, _ = self._builder(group)
+        for key, value in records:
+            builder.append(value, key)
+        size = len(builder.build())
+        if size > limit:
+            raise UnknownServerError(
+                f"the change of group {group.group_id} makes a batch of {size} bytes, and {GROUP_METADATA_TOPIC} takes "
+                f"{limit}: subscribe to less, or raise max.message.bytes of {GROUP_METADATA_TOPIC}"
+            )
 
     def store_records(
         self,
@@ -272,7 +291,7 @@ class GroupMetadataManager:
                 first_appended()
             else:
                 logger.warning("group %s: storing its records failed: %s", group.group_id, error)
-                error = _error_for_consumers(error)
+                error = error_for_consumers(error)
             callback(error)
 
         self._append_after_unlock(group, builder.build(), appended)

@@ -99,6 +99,7 @@ def upgraded(
             previous_epoch=epoch,
             assigned=assigned,
             classic=ClassicMember(member.session_timeout_ms, tuple(member.supported_protocols)),
+            assignment_epochs=dict.fromkeys(assigned, epoch),
         )
     targets = {member_id: member.assigned for member_id, member in made.items()}
     return ConsumerGroup(group_id, epoch, 0, epoch, made, targets)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
+from kcore.coordinator.group.consumer_group import FindTopic
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
-from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
 from kcore.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID, GroupMember, MemberMetadata
 from kcore.errors import (
     ApiError,
@@ -26,6 +26,7 @@ NO_MEMBER = GroupMember()
 class GroupOffsets:
     """Thread-safe, as GroupCoordinator, whose part it is.
 
+    find_topic: of the cluster, by name.
     check_member(group, member id, instance id, generation id), under the group's lock: raises for who is not a member
     of the classic protocol in this generation.  reset_session(group, member), likewise: after a sign of life.
     """
@@ -33,10 +34,12 @@ class GroupOffsets:
     def __init__(
         self,
         manager: GroupMetadataManager,
+        find_topic: FindTopic,
         check_member: Callable[[GroupMetadata, str, str | None, int], None],
         reset_session: Callable[[GroupMetadata, MemberMetadata], None],
     ) -> None:
         self._manager = manager
+        self._find_topic = find_topic
         self._check_member = check_member
         self._reset_session = reset_session
 
@@ -66,19 +69,21 @@ class GroupOffsets:
             callback(dict.fromkeys(offsets, error.code))
             return
         with group:
+            refused: Mapping[TopicPartition, ApiError] = {}
             try:
                 if group.consumer is None or group.state is GroupState.DEAD:
                     self._check_offset_commit(group, member_id, group_instance_id, generation_id)
                 else:
-                    group.consumer.check_offset_commit(member_id, generation_id, has_member_epochs=has_member_epochs)
+                    refused = group.consumer.refused_commits(
+                        member_id, generation_id, offsets, self._find_topic, has_member_epochs=has_member_epochs
+                    )
             except ApiError as error:
-                refused = dict.fromkeys(offsets, error.code)
-                group.after_unlock(lambda: callback(refused))
-                return
-            member = group.members.get(member_id)
-            if member is not None:
-                self._reset_session(group, member)
-            self._manager.store_offsets(group, offsets, callback)
+                refused = dict.fromkeys(offsets, error)
+            else:
+                member = group.members.get(member_id)
+                if member is not None:
+                    self._reset_session(group, member)
+            self._store(group, offsets, refused, callback)
 
     def commit_in_transaction(
         self,
@@ -102,18 +107,37 @@ class GroupOffsets:
             callback(dict.fromkeys(offsets, error.code))
             return
         with group:
+            refused: Mapping[TopicPartition, ApiError] = {}
             try:
                 if group.state is GroupState.DEAD:
                     raise CoordinatorNotAvailable(group_id)
                 if member != NO_MEMBER and group.consumer is not None:
-                    _check_transactional_commit(group.consumer, member)
+                    refused = group.consumer.refused_commits(
+                        member.member_id, member.generation_id, offsets, self._find_topic
+                    )
                 elif member != NO_MEMBER:
                     self._check_member(group, member.member_id, member.group_instance_id, member.generation_id)
             except ApiError as error:
-                refused = dict.fromkeys(offsets, error.code)
-                group.after_unlock(lambda: callback(refused))
-                return
-            self._manager.store_offsets(group, offsets, callback, producer)
+                refused = dict.fromkeys(offsets, error)
+            # TxnOffsetCommit has no error of its own for an epoch.
+            refused = {
+                partition: IllegalGeneration(str(error)) if isinstance(error, StaleMemberEpoch) else error
+                for partition, error in refused.items()
+            }
+            self._store(group, offsets, refused, callback, producer)
+
+    def _store(
+        self,
+        group: GroupMetadata,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        refused: Mapping[TopicPartition, ApiError],
+        callback: Callable[[dict[TopicPartition, int]], None],
+        producer: tuple[int, int] | None = None,
+    ) -> None:
+        """The offsets that are not refused; then answer for all."""
+        accepted = {partition: value for partition, value in offsets.items() if partition not in refused}
+        codes = {partition: error.code for partition, error in refused.items()}
+        self._manager.store_offsets(group, accepted, lambda results: callback(codes | results), producer)
 
     def _check_offset_commit(
         self, group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
@@ -147,11 +171,3 @@ class GroupOffsets:
                     if group.consumer is not None and not group.is_unloaded:
                         group.consumer.check_member(*member)
         return self._manager.get_offsets(group_id, topic_partitions, require_stable)
-
-
-def _check_transactional_commit(group: LiveConsumerGroup, member: GroupMember) -> None:
-    """Raises UnknownMemberId, IllegalGeneration: TxnOffsetCommit has no error of its own for an epoch."""
-    try:
-        group.check_offset_commit(member.member_id, member.generation_id)
-    except StaleMemberEpoch as error:
-        raise IllegalGeneration(str(error)) from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kcore.coordinator.group.consumer_group import ConsumerGroup
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, FindTopic, member_by_id
 from kcore.coordinator.group.consumer_group_records import Record, tombstones
 from kcore.coordinator.group.regex_resolver import RegexState
 from kcore.errors import ApiError, IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
@@ -72,25 +73,53 @@ class LiveConsumerGroup:
             return []
         return tombstones(self.value, (self.unsaved or set()).union(*(w.touched for w in self.waiting.values())))
 
-    def check_offset_commit(self, member_id: str, epoch: int, *, has_member_epochs: bool = True) -> None:
-        """has_member_epochs: whether the request's version can name StaleMemberEpoch.
+    def refused_commits(
+        self,
+        member_id: str,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        find_topic: FindTopic,
+        *,
+        has_member_epochs: bool = True,
+    ) -> dict[TopicPartition, ApiError]:
+        """Of the partitions of an offset commit, those whose offsets are not to be stored, with the reason.
 
-        Raises UnknownMemberId, StaleMemberEpoch, UnsupportedVersion, of the classic protocol IllegalGeneration.
+        A commit in an earlier epoch than the member's is taken for the partitions that the member has had since that
+        epoch (KIP-1251).  has_member_epochs: whether the request's version can name StaleMemberEpoch.
+        Raises UnknownMemberId, UnsupportedVersion, for a later epoch StaleMemberEpoch, of the classic protocol
+        IllegalGeneration.
         """
         if epoch < 0 and not self.value.members:
-            return  # tools, and consumers that have their partitions assigned by hand
-        self.check_member(member_id, epoch, has_member_epochs=has_member_epochs)
-
-    def check_member(self, member_id: str | None, epoch: int, *, has_member_epochs: bool = True) -> None:
-        """As check_offset_commit()."""
-        member = self.value.members.get(member_id) if member_id is not None else None
-        if member is None:
-            raise UnknownMemberId(f"Member {member_id} is not a member of group {self.value.group_id}.")
-        if member.classic is not None:
-            if epoch != member.epoch:
-                raise IllegalGeneration(f"Member {member_id} is in epoch {member.epoch}, not {epoch}.")
-            return
-        if not has_member_epochs:
+            return {}  # tools, and consumers that have their partitions assigned by hand
+        member = member_by_id(self.value, member_id)
+        if member.classic is None and not has_member_epochs:
             raise UnsupportedVersion(f"member {member_id} uses the consumer protocol: version 9 or newer is needed")
-        if epoch != member.epoch:
-            raise StaleMemberEpoch(f"Member {member_id} is in epoch {member.epoch}, not {epoch}.")
+        if epoch >= member.epoch:
+            _check_epoch(member, epoch)
+            return {}
+        refused: dict[TopicPartition, ApiError] = {}
+        for partition in partitions:
+            topic = find_topic(partition.topic)
+            since = None if topic is None else member.assignment_epochs.get((topic.topic_id, partition.partition))
+            if since is None:
+                refused[partition] = _wrong_epoch(member, f"{partition} is not assigned to member {member_id}.")
+            elif epoch < since:
+                refused[partition] = _wrong_epoch(
+                    member, f"{partition} was assigned to member {member_id} in epoch {since}, after {epoch}."
+                )
+        return refused
+
+    def check_member(self, member_id: str | None, epoch: int) -> None:
+        """Raises UnknownMemberId, StaleMemberEpoch, of the classic protocol IllegalGeneration."""
+        if member_id is None:
+            raise UnknownMemberId(f"an epoch without a member of group {self.value.group_id}")
+        _check_epoch(member_by_id(self.value, member_id), epoch)
+
+
+def _check_epoch(member: ConsumerMember, epoch: int) -> None:
+    if epoch != member.epoch:
+        raise _wrong_epoch(member, f"Member {member.member_id} is in epoch {member.epoch}, not {epoch}.")
+
+
+def _wrong_epoch(member: ConsumerMember, message: str) -> ApiError:
+    return (StaleMemberEpoch if member.classic is None else IllegalGeneration)(message)

@@ -290,7 +290,7 @@ class TransactionCoordinator:
         except ApiError as error:
             on_changed(error, None)
             return
-        self._change(entry, rule, on_changed, confirms=client_transaction_version < rules.TRANSACTION_VERSION)
+        self._change(entry, rule, on_changed, writes_unchanged=client_transaction_version < rules.TRANSACTION_VERSION)
 
     def _result(
         self, transactional_id: str, error: ApiError | None, metadata: TransactionMetadata | None
@@ -317,12 +317,11 @@ class TransactionCoordinator:
         rule: Rule,
         on_changed: OnChanged,
         *,
-        confirms: bool = False,
+        writes_unchanged: bool = False,
     ) -> None:
         """Write what the rule makes of the state; then on_changed(None, it), or on_changed(error, None).
 
-        confirms: a state that stays as it is is written too.
-
+        writes_unchanged: whether the state is written also if the rule leaves it as it is.
         The end of a transaction goes on to its partitions after that.  A fence ends in an abort, and is answered with
         CONCURRENT_TRANSACTIONS: the producer asks again.
         """
@@ -336,7 +335,7 @@ class TransactionCoordinator:
                 if is_fence:
                     entry.metadata = rules.fence_in_force(after)
                     after = rules.abort_fenced(after, self.manager.now_ms())
-                is_written = confirms or after is not current
+                is_written = writes_unchanged or after is not current
                 if is_written:
                     entry.pending = after
         except ApiError as error:

@@ -121,7 +121,7 @@ _change = TransactionCoordinator._change
 
 
 def change_without_confirming(
-    coordinator: TransactionCoordinator, entry: Any, rule: Any, on_changed: Any, *, confirms: bool = False
+    coordinator: TransactionCoordinator, entry: Any, rule: Any, on_changed: Any, *, writes_unchanged: bool = False
 ) -> None:
     """What a client repeats is answered from memory."""
     _change(coordinator, entry, rule, on_changed)

@@ -9,7 +9,7 @@ import pytest
 
 import kcore
 from kcore.log.partition_metadata import format_topic_id
-from kcore.testing import SkipTime, group_state
+from kcore.testing import SkipTime, group_state, skip_time
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
 from kcore.testing.running_brokers import RunningBrokers
 from tests.waiting import wait_until
@@ -27,8 +27,8 @@ def kafka():
 
 
 @contextlib.contextmanager
-def consumer(kafka, client_id, is_polled=True):
-    of = {"group_protocol": "consumer", "client_id": client_id, "enable_auto_commit": False}
+def consumer(kafka, client_id, is_polled=True, **more):
+    of = {"group_protocol": "consumer", "client_id": client_id, "enable_auto_commit": False} | more
     settings = kafka.confluent_consumer("shop", **of) | {"log_level": 0}
     made, ended = confluent_kafka.Consumer(settings), threading.Event()
     made.subscribe(["orders"])
@@ -109,3 +109,25 @@ def test_a_member_that_is_alive_outlives_a_skip_of_hours_and_one_that_is_silent_
             kafka.time.skip(seconds=46)
             wait_until(lambda: members(kafka) == {"alive": before["alive"]})
             kafka.wait_for_group("shop", members=1, partitions=2)
+
+
+CLASSIC = {"group_protocol": "classic", "heartbeat_interval_ms": 100, "session_timeout_ms": 240_000}
+
+
+def test_a_classic_member_that_has_to_join_again_outlives_a_skip_beyond_its_rebalance_timeout(kafka, monkeypatch):
+    monkeypatch.setattr(skip_time, "SILENCE_MS", 60_000)  # the skip waits for as long as the machine needs
+    with consumer(kafka, "new"), consumer(kafka, "classic", is_polled=False, **CLASSIC) as classic:
+        wait_until(lambda: classic.poll(0.02) or len(classic.assignment()) == 1)
+        before = members(kafka)
+        with consumer(kafka, "next"):
+            sessions = kafka.broker.group_coordinator.manager.get_group("shop").consumer.sessions
+            wait_until(lambda: sessions[before["classic"]].rejoin_task is not None)
+            # It joins again when it is polled, which the skip has to wait for.
+            ended = threading.Event()
+            poller = threading.Timer(0.5, lambda: [classic.poll(0.02) for _ in iter(ended.is_set, True)])
+            poller.start()
+            kafka.time.skip(hours=1)
+            now = members(kafka)
+            ended.set()
+            poller.join()
+            assert now["classic"] == before["classic"]

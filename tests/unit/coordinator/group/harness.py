@@ -15,7 +15,8 @@ from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.coordinator.group.regex_resolver import TopicNames
-from kcore.errors import NONE, ApiError, KafkaStorageError
+from kcore.errors import NONE, ApiError, KafkaStorageError, MessageTooLarge
+from kcore.log.log_config import LogConfig
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.protocol.messages.consumer_protocol import (
@@ -41,12 +42,13 @@ def code_of(function, *args):
 
 
 class MemoryLog:
-    """As much of a log as the coordinator uses: batches one after the other, offsets assigned.
+    """As much of a log as the coordinator uses: batches one after the other, offsets assigned, none that is too large.
 
     high_watermark: set it, or all is committed.
     """
 
     def __init__(self):
+        self.config = LogConfig()
         self.log_start_offset = self.log_end_offset = 0
         self.batches = []
         self._high_watermark = None
@@ -60,6 +62,8 @@ class MemoryLog:
         self._high_watermark = offset
 
     def append(self, batch):
+        if len(batch) > self.config.max_message_bytes:
+            raise MessageTooLarge(f"{len(batch)} bytes")
         records = MemoryRecords(bytes(batch))
         assert len(records) == 1
         base_offset = self.log_end_offset
@@ -110,9 +114,12 @@ class MemoryReplicaManager:
         for topic_partition, batch in entries.items():
             if self.error is not None:
                 statuses[topic_partition] = ProducePartitionStatus(self.error)
-            else:
+                continue
+            try:
                 base_offset = self._log(topic_partition).append(batch)
                 statuses[topic_partition] = ProducePartitionStatus(None, base_offset)
+            except MessageTooLarge as error:
+                statuses[topic_partition] = ProducePartitionStatus(error)
         response_callback(statuses)
 
     def release(self):

@@ -31,6 +31,7 @@ MEMBER = ConsumerMember(
     MemberState.UNREVOKED_PARTITIONS,
     frozenset({(T, 1), (T, 0)}),
     frozenset({(U, 3)}),
+    assignment_epochs={(T, 0): 3, (T, 1): 5, (U, 3): 2},
 )
 GROUP = ConsumerGroup("g", 6, -2, 5, {"m": MEMBER}, {"m": frozenset({(T, 0)})})
 PATTERN_MEMBER = replace(MEMBER, regex="u.*")
@@ -46,10 +47,20 @@ def compact(text):
     return b"\0" if text is None else bytes([len(text) + 1]) + text.encode()
 
 
-def topic(topic_id, *numbers):
-    return topic_id.bytes + bytes([len(numbers) + 1]) + b"".join(struct.pack(">i", n) for n in numbers) + b"\0"
+def numbers(*values):
+    return bytes([len(values) + 1]) + b"".join(struct.pack(">i", value) for value in values)
 
 
+def topic(topic_id, *partitions, epochs=None):
+    tags = b"\0" if epochs is None else b"\x01\x00" + bytes([len(numbers(*epochs))]) + numbers(*epochs)
+    return topic_id.bytes + numbers(*partitions) + tags
+
+
+def current(of_t, of_u):
+    return struct.pack(">hiib", 0, 5, 4, 1) + b"\x02" + of_t + b"\x02" + of_u + b"\0"
+
+
+CURRENT = struct.pack(">h", 8) + short("g") + short("m")
 #: By the message definitions of Kafka 4.3, by hand: int16 version, then the fields, then tagged fields.
 EXPECTED = {
     struct.pack(">h", 3) + short("g"): struct.pack(">hi", 0, 6) + b"\x01\x00\x08" + struct.pack(">q", -2),
@@ -68,10 +79,7 @@ EXPECTED = {
     + b"\x01\x00\x01\x00",
     struct.pack(">h", 6) + short("g"): struct.pack(">hi", 0, 5) + b"\0",
     struct.pack(">h", 7) + short("g") + short("m"): b"\0\0" + b"\x02" + topic(T, 0) + b"\0",
-    struct.pack(">h", 8) + short("g") + short("m"): struct.pack(">hiib", 0, 5, 4, 1)
-    + (b"\x02" + topic(T, 0, 1))
-    + (b"\x02" + topic(U, 3))
-    + b"\0",
+    CURRENT: current(topic(T, 0, 1, epochs=[3, 5]), topic(U, 3, epochs=[2])),
 }
 
 
@@ -101,6 +109,20 @@ def test_CG_56_tags_of_newer_brokers_are_read_over():
         struct.pack(">h", 3) + short("g"): group_epoch,
     }
     assert replayed(newer.items()) == GROUP
+
+
+@pytest.mark.parametrize("epochs", [None, [3]])
+def test_CG_56_partitions_of_a_record_without_an_epoch_for_each_are_assigned_since_the_epoch_of_the_member(epochs):
+    """As of a broker before 4.3; Kafka takes another number of epochs than of partitions for the same."""
+    older = EXPECTED | {CURRENT: current(topic(T, 0, 1, epochs=epochs), topic(U, 3, epochs=[2]))}
+    member = replace(MEMBER, assignment_epochs={(T, 0): 5, (T, 1): 5, (U, 3): 2})
+    assert replayed(older.items()) == replace(GROUP, members={"m": member})
+
+
+def test_CG_56_partitions_of_a_static_member_that_is_away_are_assigned_since_epoch_0():
+    """Its epoch in the records of a broker before 4.3 is -2."""
+    away = struct.pack(">hiib", 0, -2, 5, 0) + b"\x02" + topic(T, 0) + b"\x01" + b"\0"
+    assert replayed((EXPECTED | {CURRENT: away}).items()).members["m"].assignment_epochs == {(T, 0): 0}
 
 
 def test_CG_56_tombstones_of_a_member_come_in_the_order_8_7_5_and_those_of_a_group_end_with_its_epoch():

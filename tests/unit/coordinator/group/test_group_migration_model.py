@@ -254,6 +254,9 @@ class MigrationModel(RuleBasedStateMachine):
         if group is not None and group.consumer is not None:
             held = [partition for member in group.consumer.value.members.values() for partition in member.held]
             assert len(held) == len(set(held))
+            for member in group.consumer.value.members.values():
+                assert member.assignment_epochs.keys() == member.held
+                assert all(epoch <= max(member.epoch, 0) for epoch in member.assignment_epochs.values())
 
 
 MigrationModel.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

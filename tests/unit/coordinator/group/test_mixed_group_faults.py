@@ -1,0 +1,111 @@
+"""Groups of both protocols where a write does not fit the log or takes too long, and where nobody of the new protocol
+sends a heartbeat."""
+
+import pytest
+
+from kcore import errors
+from kcore.coordinator.group.consumer_assignors import TopicOfGroup
+from kcore.coordinator.group.group_config import MigrationPolicy
+
+from .harness import MixedGroup, T
+
+#: Bytes of a subscription that no batch of __consumer_offsets can take.
+TOO_MANY_BYTES = 1_100_000
+
+
+@pytest.fixture
+def mixed():
+    return MixedGroup()
+
+
+def large_classic(mixed, member_id="", num_bytes=TOO_MANY_BYTES):
+    """JoinGroup of a member whose subscription is so large."""
+    name = "n" * 1000
+    return mixed.join_classic(member_id, topics=[f"{name}{number}" for number in range(num_bytes // 1000)])
+
+
+# -- writes that are too large
+
+
+def test_a_member_whose_record_fits_no_batch_is_refused_and_the_group_goes_on(mixed):
+    mixed.join_new("new")
+    before = mixed.value()
+    assert large_classic(mixed).error_code == errors.UnknownServerError.code
+    assert mixed.value() is before
+    assert mixed.join_new("other").error_code == 0
+    assert set(mixed.restarted().value().members) == {"new", "other"}
+
+
+def test_a_member_that_wants_more_than_fits_a_batch_keeps_what_it_had(mixed):
+    mixed.join_new("new")
+    join = mixed.join_classic()
+    before = mixed.value()
+    assert large_classic(mixed, join.member_id).error_code == errors.UnknownServerError.code
+    assert mixed.value() is before
+    assert mixed.join_new("other").error_code == 0
+    assert set(mixed.restarted().value().members) == {"new", "other", join.member_id}
+
+
+def test_a_classic_group_that_fits_no_batch_as_one_of_the_new_protocol_stays_as_it_is(mixed):
+    """Its own record has each member's subscription once; those of the new protocol have the topics besides."""
+    join = large_classic(mixed, num_bytes=600_000)
+    mixed.advance(3_000)
+    assert mixed.sync(join, {join.member_id: b""}).error_code == 0
+    answer = mixed.join_new("new")
+    assert answer.error_code == errors.UnknownServerError.code
+    assert "__consumer_offsets takes 1048588" in answer.error_message
+    assert (mixed.state(), mixed.heartbeat(join)) == ("Stable", 0)
+    assert mixed.restarted().state() == "Stable"
+
+
+def test_topics_of_a_regular_expression_that_fit_no_batch_are_left_out(mixed, caplog):
+    mixed.join_new("new")
+    name = "n" * 240
+    mixed.topics |= {f"{name}{number:05}": mixed.topics["t"] for number in range(TOO_MANY_BYTES // 245)}
+    mixed.join_new("pattern", topics=None, regex="n+[0-9]+")
+    mixed.scheduler.tick()
+    assert mixed.value().resolved == {}
+    assert "a change is refused" in caplog.text
+    assert mixed.join_new("other").error_code == 0
+    assert set(mixed.restarted().value().members) == {"new", "pattern", "other"}
+
+
+# -- writes that take too long
+
+
+def test_CG_15_the_leave_that_downgrades_a_group_is_answered_as_each_leave_when_the_log_takes_too_long(mixed):
+    mixed.classic_group({0, 1})
+    mixed.join_new("new")
+    mixed.replica_manager.error = errors.RequestTimedOut("")
+    assert mixed.leave_new("new").error_code == errors.CoordinatorNotAvailable.code
+
+
+# -- a group of the new protocol with classic members alone
+
+
+def classic_members_alone(mixed):
+    """Of a broker that may not downgrade the group: it, and the answer to the JoinGroup of the member that is left."""
+    mixed.join_new("new")
+    join = mixed.join_classic()
+    strict = mixed.restarted(consumer_migration_policy=MigrationPolicy.UPGRADE)
+    strict.leave_new("new")
+    again = strict.join_classic(join.member_id)
+    assert strict.sync(again).error_code == strict.heartbeat(again) == 0
+    return strict, again
+
+
+def test_CG_30_classic_members_alone_hear_of_new_partitions_at_their_next_heartbeat(mixed):
+    mixed, join = classic_members_alone(mixed)
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
+    assert mixed.rejoin_and_sync(join)[1] == {0, 1, 2, 3, 4, 5}
+
+
+def test_CG_55_a_heartbeat_that_downgrades_the_group_says_that_it_rebalances(mixed):
+    mixed, join = classic_members_alone(mixed)
+    mixed = mixed.restarted(consumer_migration_policy=MigrationPolicy.BIDIRECTIONAL)
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
+    assert mixed.state() == "PreparingRebalance"
+    again = mixed.join_classic(join.member_id)
+    assert (again.error_code, again.leader_id) == (0, join.member_id)
