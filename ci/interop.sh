@@ -6,8 +6,9 @@
 # topic of a kcore broker, whose records Kafka's decoder reads; and Kafka's transactional producer goes on while a kcore
 # broker is killed, at transaction versions 2 and 0; and Kafka's client and tools work with a cluster of three kcore
 # brokers while some are killed, and copy records exactly once through two topics of such a cluster; and Kafka Streams counts
-# words exactly once on one; and kcore brokers and Java brokers replicate each other in one cluster.  On a machine without
-# Maven or Java it says so and exits 0.
+# words exactly once on one; both also over kcore and Java brokers, of which one of each kind is killed; and Kafka's
+# storage classes read what the kcore brokers have written then; and kcore brokers and Java brokers replicate each other in
+# one cluster.  On a machine without Maven or Java it says so and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {
@@ -29,6 +30,9 @@ PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_commands.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/consumer_protocol.py "$jars"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/transactions.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/copier_chain.py --minutes 0.7
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/streams_chain.py --minutes 0.4
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/copier_chain.py --minutes 0.7 --storage "$classes"
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/streams_chain.py --minutes 0.4 --storage "$classes"
+# Until a broker of each kind was killed once.
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/copier_chain.py --mixed --minutes 0 --storage "$classes"
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/streams_chain.py --mixed --minutes 0 --storage "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mixed.py "$(bash ci/kafka_jars.sh kafka39)"
