@@ -3,7 +3,7 @@
 # against a kcore broker; and what Spark's Kafka connector reads through a real Kafka is what kcore's source reads
 # from its files; and `kcore mirror` copies a real Kafka's topic byte for byte; and `kcore produce`, `consume` and
 # `groups reset` and the pages of `kcore web` work with a real Kafka; and Kafka's consumers with
-# group.protocol=consumer share a topic of a kcore broker, whose records Kafka's decoder reads; and Kafka's
+# group.protocol=consumer share topics of a kcore broker, also by pattern, and its records Kafka's decoder reads; and Kafka's
 # transactional producer goes on while a kcore broker is killed, at transaction versions 2 and 0; and Kafka's admin
 # tools do with two kcore brokers what they do with Kafka's, and abort a hanging transaction; and Kafka's client and
 # tools work with a cluster of three kcore brokers while some are killed, and copy records exactly once through two
@@ -29,7 +29,7 @@ PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/commands.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/web.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_commands.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/consumer_protocol.py "$jars"
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/consumer_protocol.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/transactions.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_tools.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
