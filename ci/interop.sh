@@ -23,19 +23,21 @@ mkdir -p "$classes"
 # Names in the sources are UTF-8, whatever the locale.
 export LC_ALL=C.UTF-8
 javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/commands.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/web.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_commands.py
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/consumer_protocol.py "$jars" "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/transactions.py "$jars" "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/admin_tools.py "$jars" "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/copier_chain.py --minutes 0.7 --storage "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/streams_chain.py --minutes 0.4 --storage "$classes"
+part() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; PYTHONPATH=. "${PYTHON:-python3}" "ci/interop/$1" "${@:2}"; }
+part run.py "$jars" "$classes" "$@"
+part spark_connector.py
+part mirror.py
+part commands.py
+part web.py
+part admin_commands.py
+part consumer_protocol.py "$jars" "$classes"
+part transactions.py "$jars" "$classes"
+part admin_tools.py "$jars" "$classes"
+part cluster.py "$jars" "$classes"
+part copier_chain.py --minutes 0.7 --storage "$classes"
+part streams_chain.py --minutes 0.4 --storage "$classes"
 # Until a broker of each kind was killed once.
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/copier_chain.py --mixed --minutes 0 --storage "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/streams_chain.py --mixed --minutes 0 --storage "$classes"
-PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mixed.py "$(bash ci/kafka_jars.sh kafka39)"
+part copier_chain.py --mixed --minutes 0 --storage "$classes"
+part streams_chain.py --mixed --minutes 0 --storage "$classes"
+part mixed.py "$(bash ci/kafka_jars.sh kafka39)"
+printf '\n-- done (%s s)\n' "$SECONDS"

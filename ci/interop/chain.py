@@ -28,7 +28,7 @@ from confluent_kafka.admin import NewTopic  # noqa: E402
 
 from ci.interop.mixed_cluster import KCORE_BROKER  # noqa: E402
 from ci.interop.mixed_processes import KINDS, MIXED_BROKERS, MixedProcesses  # noqa: E402
-from ci.interop.oracle import Oracle  # noqa: E402
+from ci.interop.oracle import DEFAULTS, Oracle  # noqa: E402
 from ci.interop.run import KafkaTool, check_dump, check_loading  # noqa: E402
 from kcore.client.transaction_client import TransactionClient  # noqa: E402
 from kcore.inspect.replica_diff import compare  # noqa: E402
@@ -325,7 +325,7 @@ def check_storage(classes: str, data_dirs: Sequence[Path], work: Path) -> None:
     Raises BrokenCluster.
     """
     tool = KafkaTool(jars("kafka"), classes)
-    with Oracle(tool.java, work / "oracle.err") as kafka:
+    with Oracle(tool.java, work / "oracle.err", DEFAULTS) as kafka:
         faults = [fault for data in data_dirs for fault in (*check_dump(tool, data), *check_loading(kafka, data, work))]
     if faults:
         raise BrokenCluster("\n".join([f"{len(faults)} differences from Kafka's classes:", *faults[:20]]))
