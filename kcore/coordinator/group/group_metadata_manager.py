@@ -63,6 +63,8 @@ _APPEND_ERRORS: dict[type[ApiError], type[ApiError]] = {
     KafkaStorageError: NotCoordinator,
 }
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
+#: Bytes that a record has beside its key and value, or a batch beside its records, at most.
+_MOST_OVERHEAD = 64
 
 
 def _error_for_members(error: ApiError) -> ApiError:
@@ -261,7 +263,10 @@ class GroupMetadataManager:
     def check_size(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> None:
         """Under the group's lock.  Raises UnknownServerError for what store_records() could not write in one batch."""
         limit = self.partitions.max_batch_size(self.partition_for(group.group_id))
-        if limit is None or not records:
+        if limit is None:
+            return
+        fields = sum(len(key) + len(value or b"") for key, value in (*group.first_records, *records))
+        if fields + _MOST_OVERHEAD * (len(group.first_records) + len(records) + 1) <= limit:
             return
         builder, _ = self._builder(group)
         for key, value in records:
