@@ -24,7 +24,7 @@ from kcore.replica.partition_state_store import OnIsrChanged
 from tests.sim import invariants
 from tests.sim.cluster import Cluster
 from tests.sim.controlled_node import ControlledNode
-from tests.sim.disk import DamagedByte
+from tests.sim.disk import DamagedBatch
 from tests.sim.ensemble import Killed, Session, Tree
 from tests.sim.events import (
     ADMIN,
@@ -86,7 +86,8 @@ class ControlledCluster(Cluster):
         #: How often each broker's machine has booted.
         self._boots: dict[int, int] = {}
         #: Of brokers that run.
-        self._damaged: dict[int, list[DamagedByte]] = {}
+        self._damaged: dict[int, list[DamagedBatch]] = {}
+        self._disks_well_at_ms = 0
         #: Brokers that are about to stop: they move what they lead to others.
         self._stopping: set[int] = set()
         self._disconnected_until_ms: dict[int, int] = {}
@@ -561,19 +562,20 @@ class ControlledCluster(Cluster):
         batch = batches[min(int(share * len(batches)), len(batches) - 1)]
         segment = leader.log.segments.floor(batch.base_offset)
         place = segment.translate_offset(batch.base_offset)
-        damage = DamagedByte(leader.log, segment.log_path, place.position + len(batch.data) - 1)
-        damage.flip()
+        damage = DamagedBatch(leader.log, segment.log_path, place.position, bytes(batch.data))
         self._damaged.setdefault(broker, []).append(damage)
         self._tainted.add((broker, tp))
         self.tell(f"{tp}: the batch at {batch.base_offset} is damaged at broker {broker}")
         if for_ms:
+            self._disks_well_at_ms = max(self._disks_well_at_ms, self.agenda.now_ms + for_ms)
             self.agenda.after(for_ms, f"the disk of broker {broker} is well again", lambda: self._mend(broker))
 
     def _mend(self, broker: int) -> None:
         """The disk returns what was written, where the broker has not noticed that it did not."""
         for damage in self._damaged.pop(broker, ()):
             if damage.log.lost_records is None:
-                damage.flip()
+                damage.mend()
+                self.observer.read_again(broker, damage.log.topic_partition)
                 self._tainted.discard((broker, damage.log.topic_partition))
                 self.tell(f"{damage.log.topic_partition}: the disk of broker {broker} is well again")
 
@@ -650,6 +652,7 @@ class ControlledCluster(Cluster):
             node.session.dies_after = node.session.loses_answer_after = node.session.reads_left = 0
             if not node.session._is_connected:
                 node.session.reconnect()
+        self.run_until(max(self.agenda.now_ms, self._disks_well_at_ms))
         self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)
         self._all_start = True
         for broker in range(self.settings.brokers):

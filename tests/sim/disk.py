@@ -23,19 +23,24 @@ _SIZE_AT = 8  # of a batch's length, which counts what is after it
 _HEADER = 12
 
 
-class DamagedByte:
-    """A byte of an open log that the disk returns wrongly."""
+class DamagedBatch:
+    """A batch of an open log whose last byte the disk returns wrongly.  data: the batch."""
 
-    def __init__(self, log: UnifiedLog, path: str, position: int) -> None:
+    def __init__(self, log: UnifiedLog, path: str, position: int, data: bytes) -> None:
         self.log = log
         self._path = path
         self._position = position
-        self._truncations = log._truncations
+        self._damaged = data[:-1] + bytes([data[-1] ^ 1])
+        _flip(path, position + len(data) - 1)
 
-    def flip(self) -> None:
-        """Once to damage it, once to mend it, unless it was cut off since."""
-        if self.log._truncations == self._truncations and os.path.exists(self._path):
-            _flip(self._path, self._position)
+    def mend(self) -> None:
+        """Unless the batch was cut off since; then something else may be there."""
+        if os.path.exists(self._path):
+            with open(self._path, "rb") as file:
+                file.seek(self._position)
+                is_there = file.read(len(self._damaged)) == self._damaged
+            if is_there:
+                _flip(self._path, self._position + len(self._damaged) - 1)
 
 
 class Disk:

@@ -143,6 +143,12 @@ class Observer:
         for key in [key for key in self.copies if key[0] == broker]:
             del self.copies[key]
 
+    def read_again(self, broker: int, tp: TopicPartition) -> None:
+        """All of a log whose disk is well again: it may have been read while a batch was damaged."""
+        copy = self.copies.get((broker, tp))
+        if copy is not None:
+            copy.truncations = -1
+
     def changes(self, nodes: Mapping[int, Node]) -> list[Change]:
         changes = []
         for broker, node in nodes.items():
