@@ -5,7 +5,8 @@
 //   check DIRECTORY                                        hold each file of it to Kafka's own checks
 //   write DIRECTORY KIND                                   make such a log, and leave it open as a crash would
 //
-// The clock stands still.  ci/interop/storage.py asks, and tells the same of kcore's log in the same words.
+// The clock stands still.  Segments are small, or as Kafka's defaults are after `LogOracle defaults`.  ci/interop/oracle.py
+// asks, and tells the same of kcore's log in the same words.
 
 import java.io.BufferedReader;
 import java.io.File;
@@ -75,7 +76,10 @@ public final class LogOracle {
     private static final BrokerTopicStats STATS = new BrokerTopicStats();
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
+    private static boolean hasDefaults;
+
     public static void main(String[] args) throws IOException {
+        hasDefaults = args.length > 0 && args[0].equals("defaults");
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
             String[] word = line.split("\t");
@@ -149,12 +153,14 @@ public final class LogOracle {
         public void resizeThreadPool(int threads) { }
     };
 
-    /** The settings that storage.py gives to kcore. */
+    /** The settings that oracle.py gives to kcore. */
     private static LogConfig config(String... settings) {
         Map<String, Object> map = new HashMap<>();
-        map.put(LogConfig.INTERNAL_SEGMENT_BYTES_CONFIG, 20_000);
-        map.put("index.interval.bytes", 1_000);
-        map.put("segment.index.bytes", 4_096);
+        if (!hasDefaults) {
+            map.put(LogConfig.INTERNAL_SEGMENT_BYTES_CONFIG, 20_000);
+            map.put("index.interval.bytes", 1_000);
+            map.put("segment.index.bytes", 4_096);
+        }
         for (int i = 0; i < settings.length; i += 2) {
             map.put(settings[i], settings[i + 1]);
         }

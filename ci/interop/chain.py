@@ -2,8 +2,9 @@
 
 Brokers are processes: three of kcore, or with --mixed two of Java and one of kcore.  A writer of librdkafka commits and
 aborts transactions in INPUT, and a reader sees what is committed.  Each round kills something with SIGKILL, starts it
-again, and waits until new records have come through.  What the programs are, and how their output is judged, is up to
-copier_chain.py and streams_chain.py.
+again, and waits until new records have come through; with --mixed one of the first two kills the kcore broker, and one
+a Java broker.  What the programs are, and how their output is judged, is up to copier_chain.py and streams_chain.py.
+With --storage Kafka's storage classes and its DumpLogSegments read what the kcore brokers have written (run.py).
 """
 
 from __future__ import annotations
@@ -22,14 +23,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 
-from ci.interop.mixed_processes import MIXED_BROKERS, MixedProcesses  # noqa: E402
+from ci.interop.mixed_cluster import KCORE_BROKER  # noqa: E402
+from ci.interop.mixed_processes import KINDS, MIXED_BROKERS, MixedProcesses  # noqa: E402
+from ci.interop.oracle import DEFAULTS, Oracle  # noqa: E402
+from ci.interop.run import KafkaTool, check_dump, check_loading  # noqa: E402
+from kcore.client.transaction_client import TransactionClient  # noqa: E402
 from kcore.inspect.replica_diff import compare  # noqa: E402
 from tests.histories.checker import LEGAL, Anomaly, Kind, Operation, check  # noqa: E402
 from tests.system.broker_processes import BROKERS, BrokenCluster, BrokerProcesses, await_true  # noqa: E402
 from tests.system.kill_everything import TOPIC_SETTINGS, create_topic  # noqa: E402
 from tests.system.recording_clients import CommittedReader, TransactionalWriter  # noqa: E402
+from tests.system.verifying_clients import client_settings  # noqa: E402
 
 #: The topic of the writer, and how many partitions it has.
 INPUT = "input"
@@ -38,6 +45,7 @@ PARTITIONS = 2
 SESSION_MS = 12_000
 TRANSACTION_PARTITIONS = 3
 SETTINGS = {
+    "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": str(TRANSACTION_PARTITIONS),
     "group.initial.rebalance.delay.ms": "0",
 }
@@ -93,7 +101,7 @@ class Chain:
     name: str
     topics: Mapping[str, int]
     victims: Mapping[str, int]
-    #: What the first rounds kill; then it is a matter of chance.
+    #: What the first rounds kill over kcore brokers; then it is a matter of chance.
     first_victims: Sequence[str] = ()
 
     def __init__(self, processes: Processes, brokers: Sequence[int], seed: int) -> None:
@@ -104,10 +112,12 @@ class Chain:
         self.actions: Counter[str] = Counter()
         self.history: list[Operation] = []
         self._brokers = brokers
-        self._victims_to_come = [*reversed(self.first_victims)]
+        self._rounds = 0
+        is_mixed = isinstance(processes, MixedProcesses)
+        self._victims_to_come = self.rng.sample([*KINDS], len(KINDS)) if is_mixed else [*reversed(self.first_victims)]
 
     def run(self, seconds: float) -> None:
-        """Raises BrokenCluster."""
+        """For so long, and until the first victims were killed.  Raises BrokenCluster."""
         self.processes.start_all()
         for topic, partitions in self.topics.items():
             create_topic(self.servers, NewTopic(topic, partitions, len(self._brokers), config=TOPIC_SETTINGS))
@@ -119,7 +129,8 @@ class Chain:
         self.writer.start()
         self.reader.start()
         self._await_progress()
-        while time.monotonic() < end:
+        first = len(self._victims_to_come)
+        while self._rounds < first or time.monotonic() < end:
             self._round()
             self._await_progress()
         self._finish()
@@ -148,6 +159,7 @@ class Chain:
     # -- rounds -----------------------------------------------------------------------------------------
 
     def _round(self) -> None:
+        self._rounds += 1
         if not self._victims_to_come:
             every = [what for what, count in self.victims.items() for _ in range(count)]
             self._victims_to_come = self.rng.sample(every, len(every))
@@ -170,6 +182,8 @@ class Chain:
     def _brokers_to_kill(self, what: str) -> list[int]:
         processes = self.processes
         topic = self.rng.choice(list(self.all_topics()))
+        if what in KINDS:
+            return [self.rng.choice(KINDS[what])]
         if what == "two brokers":
             return self.rng.sample(self._brokers, 2)
         if what == "the controller":
@@ -218,6 +232,8 @@ class Chain:
         self.settle()
         for program in self.programs:
             program.kill()
+        # A marker that comes while the brokers stop one after the other would be on some of them.
+        await_true(self._nothing_is_open, "a transaction stays open", pause_s=0.5)
         await_true(self._isr_is_whole, "the ISR is not whole")
         if not self.reader.stop():
             raise BrokenCluster(f"the reader does not stop: {self.reader.where()}")
@@ -242,6 +258,27 @@ class Chain:
 
     def partitions(self) -> list[tuple[str, int]]:
         return [(topic, number) for topic, count in self.all_topics().items() for number in range(count)]
+
+    def _nothing_is_open(self) -> bool:
+        """Whether consumers of committed records see as far as others, in each partition, and no marker is to come."""
+        ends: list[list[int]] = []
+        for isolation in ("read_committed", "read_uncommitted"):
+            consumer = Consumer(client_settings(self.servers, group_id="ends") | {"isolation.level": isolation})
+            try:
+                ends.append([self._end(consumer, *partition) for partition in self.partitions()])
+            except KafkaException:
+                return False  # a leader is being elected
+            finally:
+                consumer.close()
+        addresses = [(host, int(port)) for host, _, port in (at.partition(":") for at in self.servers.split(","))]
+        with TransactionClient(addresses) as client:
+            ending, errors = client.list_transactions(("PrepareCommit", "PrepareAbort"))
+        return ends[0] == ends[1] and not ending and not errors
+
+    @staticmethod
+    def _end(consumer: Consumer, topic: str, number: int) -> int:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
+        return int(end)
 
     def _isr_is_whole(self) -> bool:
         states = [self.processes.state(number, topic) for topic, number in self.partitions()]
@@ -282,6 +319,18 @@ def kcore_processes(directory: Path) -> BrokerProcesses:
     return processes
 
 
+def check_storage(classes: str, data_dirs: Sequence[Path], work: Path) -> None:
+    """Kafka's DumpLogSegments and storage classes read each file of these directories as kcore does.
+
+    Raises BrokenCluster.
+    """
+    tool = KafkaTool(jars("kafka"), classes)
+    with Oracle(tool.java, work / "oracle.err", DEFAULTS) as kafka:
+        faults = [fault for data in data_dirs for fault in (*check_dump(tool, data), *check_loading(kafka, data, work))]
+    if faults:
+        raise BrokenCluster("\n".join([f"{len(faults)} differences from Kafka's classes:", *faults[:20]]))
+
+
 #: Makes a chain over these brokers; its files are below the directory.
 Maker = Callable[[Processes, Sequence[int], Path, int], Chain]
 
@@ -291,6 +340,7 @@ def main(arguments: Sequence[str], chain_of: Maker, description: str | None) -> 
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=None, help="else from the clock")
     parser.add_argument("--mixed", action="store_true", help="over two Java brokers of Kafka 3.9 and one of kcore")
+    parser.add_argument("--storage", metavar="CLASSES", help="at the end; the folder with LogOracle.class")
     parser.add_argument("--verbose", action="store_true", help="print what is done when")
     parser.add_argument("--directory", type=Path, help="for the data; else one below the system's temporary directory")
     options = parser.parse_args(arguments)
@@ -299,12 +349,17 @@ def main(arguments: Sequence[str], chain_of: Maker, description: str | None) -> 
     directory.mkdir(parents=True, exist_ok=True)
     print(f"seed {seed}, {options.minutes:g} minutes in {directory}", flush=True)
     begin = time.monotonic()
-    processes = MixedProcesses(jars("kafka39"), directory) if options.mixed else kcore_processes(directory)
+    processes: Processes = (
+        MixedProcesses(jars("kafka39"), directory, SETTINGS) if options.mixed else kcore_processes(directory)
+    )
     chain = chain_of(processes, MIXED_BROKERS if options.mixed else BROKERS, directory, seed)
     if options.verbose:
         processes.on_event = lambda at, event: print(f"{at:8.1f} {event}", flush=True)
     try:
         chain.run(60 * options.minutes)
+        if options.storage:
+            data_dirs = [processes.data_dir(broker) for broker in ((KCORE_BROKER,) if options.mixed else BROKERS)]
+            check_storage(options.storage, data_dirs, directory)
     except Exception as error:
         print(
             f"--seed {seed}: {type(error).__name__}: {error}\n{chain.report()}\nthe data are in {directory}", flush=True

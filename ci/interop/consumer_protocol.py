@@ -1,7 +1,8 @@
-"""consumer_protocol.py JARS: Kafka's own programs with a kcore broker in the consumer group protocol of KIP-848.
+"""consumer_protocol.py JARS CLASSES: Kafka's own programs with a kcore broker in the group protocol of KIP-848.
 
-Two console consumers share a topic, kafka-consumer-groups describes their group, and Kafka's decoder of
-__consumer_offsets reads each record of it.  Exits with a message at the first thing that is not so.
+Two console consumers share a topic, and two of Kafka's consumers the topics that match a pattern, one that comes later
+too (PatternConsumer.java); kafka-consumer-groups describes a group, and Kafka's decoder of __consumer_offsets reads
+each record of both.  Exits with a message at the first thing that is not so.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ def group_of(broker: kcore.Broker) -> ConsumerGroup | None:
 
 def main() -> None:
     java = ["java", "-Xmx256M", f"-Dlog4j2.configurationFile={ROOT / 'ci' / 'interop' / 'log4j2.xml'}"]
-    java += ["-cp", f"{sys.argv[1]}/*"]
+    java += ["-cp", f"{sys.argv[1]}/*:{sys.argv[2]}"]
     settings = {"group.consumer.min.heartbeat.interval.ms": 100, "group.consumer.heartbeat.interval.ms": 200}
     with tempfile.TemporaryDirectory() as data:
         with kcore.Broker(data, offsets_topic_num_partitions=1, **settings) as broker:
@@ -54,8 +57,86 @@ def main() -> None:
                 sys.exit(f"the console consumers have read {read}")
             if len(re.findall(r"^java .* t:(?:0,1|2,3) ", described, re.MULTILINE)) != 2:
                 sys.exit(f"kafka-consumer-groups shows\n{described}")
+            share_by_pattern(broker, java)
         check_records(java, Path(data))
-    print("interop: two of Kafka's consumers with group.protocol=consumer, no difference")
+    print("interop: Kafka's consumers with group.protocol=consumer, no difference")
+
+
+class Member:
+    """A running PatternConsumer; a context manager.  lines: what it has printed."""
+
+    def __init__(self, java: list[str], servers: str, pattern: str) -> None:
+        self.lines: list[str] = []
+        command = [*java, "PatternConsumer", servers, "patterns", pattern]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(DEADLINE_S)
+        finally:
+            self._process.kill()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.append(line.rstrip("\n"))
+
+    def all(self, kind: str) -> list[str]:
+        return [line.partition(" ")[2] for line in list(self.lines) if line.startswith(f"{kind} ")]
+
+    def assigned(self) -> set[str]:
+        return set(filter(None, ["", *self.all("assigned")][-1].split(",")))
+
+
+def await_true(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit(what())
+        time.sleep(0.05)
+
+
+def share_by_pattern(broker: kcore.Broker, java: list[str]) -> None:
+    """Two members of Kafka's client whose pattern the coordinator resolves."""
+    for topic in ("re-a", "other-re-a"):
+        broker.create_topic(topic, partitions=2)
+    # RE2 matches whole names, and has no look-ahead.
+    with Member(java, broker.bootstrap_servers, "re-(?=a)") as refused:
+        await_true(lambda: bool(refused.all("refused")), lambda: f"a pattern that RE2 refuses: {refused.lines}")
+    if not refused.all("refused")[0].startswith("InvalidRegularExpression "):
+        sys.exit(f"a pattern that RE2 refuses: {refused.lines}")
+    with (
+        Member(java, broker.bootstrap_servers, "re-[a-z]+") as one,
+        Member(java, broker.bootstrap_servers, "re-[a-z]+") as two,
+    ):
+
+        def await_shared(*topics: str) -> None:
+            expected = {f"{topic}-{number}" for topic in topics for number in range(2)}
+
+            def are_shared() -> bool:
+                shares = (one.assigned(), two.assigned())
+                return shares[0] | shares[1] == expected and all(len(share) == len(topics) for share in shares)
+
+            await_true(are_shared, lambda: f"{expected} are shared as {one.assigned()} and {two.assigned()}")
+
+        await_shared("re-a")
+        broker.create_topic("re-b", partitions=2)
+        await_shared("re-a", "re-b")
+        written = sorted(f"{topic} {number}" for topic in ("re-a", "re-b") for number in range(4))
+        for value in [*written, "other-re-a 0"]:
+            topic, number = value.split()
+            broker.produce(topic, value, partition=int(number) % 2)
+        await_true(
+            lambda: sorted(one.all("read") + two.all("read")) == written,
+            lambda: f"{written} were written, read are {one.all('read')} and {two.all('read')}",
+        )
 
 
 def share(broker: kcore.Broker, java: list[str], at: list[str]) -> str:
@@ -87,13 +168,14 @@ def decoded(java: list[str], directory: Path) -> list[tuple[dict[str, Any], dict
 def check_records(java: list[str], data: Path) -> None:
     records = decoded(java, data / "__consumer_offsets-0")
     types = {int(key["type"]) for key, value in records if value is not None}
-    if types != {1, 3, 5, 6, 7, 8}:
+    if types != {1, 3, 5, 6, 7, 8, 16}:
         sys.exit(f"Kafka's decoder finds records of the types {sorted(types)}")
     members = [value for key, value in records if key["type"] == "5" and value is not None]
     for member in members:
         # It leaves out what is the default, which is a member of the classic protocol.
         is_classic = member["data"].get("classicMemberMetadata", "default") is not None
-        if is_classic or member["data"]["subscribedTopicNames"] != ["t"]:
+        subscribed = (member["data"].get("subscribedTopicNames", []), member["data"].get("subscribedTopicRegex"))
+        if is_classic or subscribed not in ((["t"], ""), (["t"], None), ([], "re-[a-z]+")):
             sys.exit(f"Kafka's decoder takes a member for {member}")
 
 

@@ -33,7 +33,7 @@ from tests.system.broker_processes import await_true  # noqa: E402
 
 MIDDLE, OUTPUT = "middle", "output"
 #: Records of a copier's transaction.
-SIZE = 50
+SIZE = 25
 #: Who has copied nothing for so long waits for more records.
 _STILL_S = 3
 _COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"

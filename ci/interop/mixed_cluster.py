@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -53,10 +54,14 @@ _SETTINGS = {
 
 
 class Mixed:
-    """ZooKeeper, the Java brokers 1 and 2 and the kcore broker 3, each a process."""
+    """ZooKeeper, the Java brokers 1 and 2 and the kcore broker 3, each a process.
 
-    def __init__(self, jars: str, directory: Path) -> None:
+    settings: of all brokers, besides those that each cluster here has.
+    """
+
+    def __init__(self, jars: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.directory = directory
+        self._settings = _SETTINGS | settings
         (directory / "log4j.properties").write_text(_LOG4J)
         log4j = f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}"
         self._java = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", log4j, "-cp", f"{jars}/*"]
@@ -83,13 +88,13 @@ class Mixed:
     def launch(self, broker: int) -> None:
         self.data_dir(broker).mkdir(exist_ok=True)
         if broker == KCORE_BROKER:
-            options = [argument for name, value in _SETTINGS.items() for argument in ("-o", f"{name}={value}")]
+            options = [argument for name, value in self._settings.items() for argument in ("-o", f"{name}={value}")]
             command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(self.data_dir(broker))]
             command += ["--port", str(self._ports[broker]), "--id", str(broker)]
             command += ["--store", f"zookeeper://{self.zookeeper}", *options]
             command += ["-o", "authorizer.class.name=kcore.StoredAclAuthorizer"]
         else:
-            settings = _SETTINGS | {
+            settings = self._settings | {
                 "broker.id": str(broker),
                 "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
                 "log.dirs": str(self.data_dir(broker)),

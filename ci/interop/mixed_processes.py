@@ -7,18 +7,20 @@ partition is in a transaction.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ci.interop.mixed_cluster import JAVA_BROKERS, KCORE_BROKER, Mixed
 from tests.system.broker_processes import await_true
 
 MIXED_BROKERS = (*JAVA_BROKERS, KCORE_BROKER)
+#: What a round may kill besides that of any chain -> one of these brokers.
+KINDS = {"the kcore broker": (KCORE_BROKER,), "a Java broker": JAVA_BROKERS}
 
 
 class MixedProcesses(Mixed):
-    def __init__(self, jars: str, directory: Path) -> None:
-        super().__init__(jars, directory)
+    def __init__(self, jars: str, directory: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(jars, directory, settings)
         self.timeline: list[tuple[float, str]] = []
         self.on_event: Callable[[float, str], None] = lambda at, event: None
         self._begin = time.monotonic()
@@ -52,6 +54,10 @@ class MixedProcesses(Mixed):
     def kill(self, broker: object) -> None:
         self.note(f"kill {broker}")
         super().kill(broker)
+
+    def close(self) -> None:
+        self.disconnect()
+        super().close()
 
     def partition_dirs(self, topic: str, partition: int) -> list[Path]:
         return [self.data_dir(broker) / f"{topic}-{partition}" for broker in MIXED_BROKERS]

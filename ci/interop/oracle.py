@@ -22,13 +22,18 @@ from kcore.record.record_batch import Record
 NOW = 1_700_000_000_000
 #: LogOracle.config has the same.
 SMALL = LogConfig(segment_bytes=20_000, index_interval_bytes=1_000, segment_index_bytes=4_096)
+DEFAULTS = LogConfig()
 
 
 class Oracle:
-    """A JVM with Kafka's storage classes: a context manager.  What it has to say goes to the file `stderr`."""
+    """A JVM with Kafka's storage classes: a context manager.  What it has to say goes to the file `stderr`.
 
-    def __init__(self, java: list[str], stderr: Path) -> None:
-        self._command = [*java, "LogOracle"]
+    config: of the logs, SMALL or DEFAULTS; a segment that a broker has filled needs an index of its size.
+    """
+
+    def __init__(self, java: list[str], stderr: Path, config: LogConfig = SMALL) -> None:
+        self.config = config
+        self._command = [*java, "LogOracle", *(["defaults"] if config is DEFAULTS else [])]
         self._stderr = stderr
         self._process: subprocess.Popen[str] | None = None
 
@@ -76,7 +81,9 @@ class Oracle:
         return {name: int(value) for name, value in map(str.split, lines)}
 
 
-def load(directory: Path, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> list[str]:
+def load(
+    directory: Path, *, clean: bool, recovery_point: int = 0, log_start_offset: int = 0, config: LogConfig = SMALL
+) -> list[str]:
     """The same of kcore."""
     name = parse_partition_directory(directory.name)
     assert name is not None
@@ -84,7 +91,7 @@ def load(directory: Path, *, clean: bool, recovery_point: int = 0, log_start_off
         log = load_log(
             str(directory),
             name.topic_partition,
-            SMALL,
+            config,
             time=MockTime(NOW),
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,

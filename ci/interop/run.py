@@ -173,7 +173,7 @@ def check_loading(kafka: Oracle, data: Path, work: Path, *, stopped: bool = True
                 wrong.append(f"Kafka's checks: {lines[-1]}")
         for clean in (True, False) if stopped else (False,):
             theirs = kafka.load(on_a_copy(), clean=clean, log_start_offset=log_start_offset)
-            lines = oracle.load(on_a_copy(), clean=clean, log_start_offset=log_start_offset)
+            lines = oracle.load(on_a_copy(), clean=clean, log_start_offset=log_start_offset, config=kafka.config)
             difference = oracle.first_difference(theirs, lines)
             if difference:
                 wrong.append(f"{'clean' if clean else 'unclean'} stop:\n      {difference}")

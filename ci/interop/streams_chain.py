@@ -25,14 +25,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition  # noqa: E402
-
 import kcore  # noqa: E402
 from ci.interop.chain import INPUT, JAVA, LOG4J, PARTITIONS, Chain, Processes, Program, jars, main  # noqa: E402
 from tests.histories.checker import Kind, Operation, Poll, Send  # noqa: E402
 from tests.histories.copies import transactions  # noqa: E402
 from tests.system.broker_processes import BrokenCluster, await_true  # noqa: E402
-from tests.system.verifying_clients import client_settings  # noqa: E402
 
 OUTPUT, REPARTITION, CHANGELOG = "counts", "wordcount-words-repartition", "wordcount-counts-changelog"
 #: Of each record.
@@ -117,26 +114,6 @@ class StreamsChain(Chain):
         await_true(has_all, lambda: f"{self.acknowledged()} records were acknowledged, read are {self.reader.counts}")
         for instance in self._instances:
             instance.stop()
-        # A marker that comes while the brokers stop one after the other would be on some of them.
-        await_true(self._nothing_is_open, "a transaction stays open", pause_s=0.5)
-
-    def _nothing_is_open(self) -> bool:
-        """Whether consumers of committed records see as far as others, in each partition."""
-        ends: list[list[int]] = []
-        for isolation in ("read_committed", "read_uncommitted"):
-            consumer = Consumer(client_settings(self.servers, group_id="ends") | {"isolation.level": isolation})
-            try:
-                ends.append([self._end(consumer, *partition) for partition in self.partitions()])
-            except KafkaException:
-                return False  # a leader is being elected
-            finally:
-                consumer.close()
-        return ends[0] == ends[1]
-
-    @staticmethod
-    def _end(consumer: Consumer, topic: str, number: int) -> int:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
-        return int(end)
 
     def judge(self) -> list[str]:
         committed = {name: list(self._committed(*name)) for name in self.partitions()}

@@ -146,10 +146,26 @@ def _why(process: broker_process.BrokerProcess | None) -> str:
 def _why_nobody_listens(data_dir: str) -> str:
     process = broker_process.process_of_data_dir(data_dir)
     if process is None:
-        return f"no broker of this machine serves it (its first data directory has {FILE_NAME})"
+        inner = _inner_directories(data_dir)
+        if not inner:
+            return f"no broker of this machine serves it (its first data directory has {FILE_NAME})"
+        which = "that" if len(inner) == 1 else "one of them"
+        return f"no broker of this machine serves it, but {', '.join(inner)} in it: name {which}"
+    first = [path for path in process.data_dirs if os.path.exists(os.path.join(path, FILE_NAME))]
+    if first and os.path.realpath(data_dir) not in first:
+        return f"it is not its broker's first data directory: ask {' or '.join(first)}"
     if (stopped := process.stopped_reason()) is not None:
         return f"its broker takes no questions: {stopped}"
     return f"its broker (process {process.pid}) {starting_text(process)}"
+
+
+def _inner_directories(data_dir: str) -> list[str]:
+    """Those of brokers, where data_dir is what `kcore serve --brokers` was given."""
+    try:
+        names = sorted(os.listdir(data_dir))
+    except OSError:
+        return []
+    return [name for name in names if os.path.exists(os.path.join(data_dir, name, FILE_NAME))]
 
 
 def starting_text(process: broker_process.BrokerProcess) -> str:

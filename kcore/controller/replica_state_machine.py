@@ -145,7 +145,7 @@ class ReplicaStateMachine:
             for tp, stored in self._store.states(remaining).items():
                 if stored.controller_epoch > context.epoch:
                     logger.error("%s: another controller has written its state, with %s", tp, stored)
-                elif broker_id in stored.isr or stored.leader == broker_id:
+                elif broker_id in stored.isr or stored.leader == broker_id or self._was_in_isr(broker_id, tp):
                     state = without_replica(stored, broker_id, context.replicas_of(tp))
                     states[tp] = replace(state, leader_epoch=stored.leader_epoch + 1, controller_epoch=context.epoch)
                 else:
@@ -160,6 +160,12 @@ class ReplicaStateMachine:
                 else:
                     logger.error("%s: broker %d could not be taken out of the ISR: %s", tp, broker_id, error)
         return changed
+
+    def _was_in_isr(self, broker_id: int, topic_partition: TopicPartition) -> bool:
+        """Whether it was when this controller last heard.  If it is not any more, it has perhaps left the ISR itself,
+        which no leader hears of (server/member/lost_records.py): with another epoch the leader does."""
+        known = self._context.leadership.get(topic_partition)
+        return known is not None and broker_id in known.isr
 
     def _remove_from_assignment(self, replica: PartitionReplica) -> None:
         tp, broker_id = replica

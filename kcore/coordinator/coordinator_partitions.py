@@ -12,10 +12,11 @@ from typing import Protocol, TypeVar
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import KafkaStorageError
+from kcore.errors import CorruptMessage, KafkaStorageError
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
-from kcore.record.memory_records import MemoryRecords
+from kcore.record.file_records import FileRecords
 from kcore.record.record_batch import RecordBatch
+from kcore.record.valid_part import valid_part
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 from kcore.replica.replica_manager import ReplicaManager
 
@@ -235,15 +236,37 @@ class CoordinatorPartitions:
         log = replica.local_log()
         offset = log.log_start_offset
         while offset < log.log_end_offset and self.loading.get(topic_partition.partition) == epoch:
-            fetched = log.read(offset, self._load_buffer_size, FetchIsolation.LOG_END, True)
-            records = fetched.records
-            if not isinstance(records, MemoryRecords):
-                records = records.memory_records()
+            records = log.read(offset, self._load_buffer_size, FetchIsolation.LOG_END, True).records
+            damage: CorruptMessage | None = None
+            if isinstance(records, FileRecords):
+                # CRCs are checked below: what follows a batch that cannot be read still counts.
+                records, damage = valid_part(records, check_crc=False)
             if not records:
                 return
             for batch in records.batches:
+                self._read_batch(topic_partition, batch, load)
+                # A base offset, which no CRC covers, may be too low: go on in any case.
+                offset = max(offset + 1, batch.next_offset)
+            if damage is not None:
+                raise damage
+
+    @staticmethod
+    def _read_batch(topic_partition: TopicPartition, batch: RecordBatch, load: PartitionLoad) -> None:
+        problem: object = "its CRC does not match"
+        try:
+            if batch.is_valid():
                 load.read_batch(batch)
-                offset = batch.next_offset
+                return
+        except CorruptMessage as error:
+            problem = error
+        logger.error(
+            "%s: offsets %d to %d, the batch at position %d, are skipped: %s",
+            topic_partition,
+            batch.base_offset,
+            batch.last_offset,
+            batch.position,
+            problem,
+        )
 
 
 def java_string_hash(text: str) -> int:

@@ -23,8 +23,12 @@ _BINS = 400
 class LogPlot:
     """A figure of matplotlib that a notebook shows.  figure: to change it."""
 
-    def __init__(self, figure: Figure) -> None:
+    def __init__(self, figure: Figure, what: str) -> None:
         self.figure = figure
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"LogPlot({self._what!r}); save(PATH) writes it"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As PNG, SVG or PDF, by the suffix.  Raises OSError, ValueError for another suffix."""
@@ -70,10 +74,8 @@ def plot_log(log: UnifiedLog) -> LogPlot:
     # Without pyplot: it would choose a window system and keep every figure.
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     FigureCanvasAgg(figure)
-    title = (
-        f"{log.topic_partition}: offsets {log.log_start_offset:,} to {log.log_end_offset:,}, "
-        f"{bytes_of(log.size)} in {counted(len(log.segments), 'segment')}"
-    )
+    what = f"{log.topic_partition}: offsets {log.log_start_offset:,} to {log.log_end_offset:,}"
+    title = f"{what}, {bytes_of(log.size)} in {counted(len(log.segments), 'segment')}"
     figure.suptitle("\n".join([title, *curves.damage[:3]]))
     (top_left, top_right), (bottom_left, bottom_right) = figure.subplots(2, 2, sharex=True)
     _line(top_left, curves.offsets, curves.megabytes, "bytes, and where segments begin", "MB up to here")
@@ -87,7 +89,7 @@ def plot_log(log: UnifiedLog) -> LogPlot:
         axes.set_xlabel("offset")
     for axes in (top_left, top_right, bottom_left):
         axes.set_ylim(bottom=0)
-    return LogPlot(figure)
+    return LogPlot(figure, what)
 
 
 def log_curves(log: UnifiedLog, bins: int = _BINS) -> LogCurves:

@@ -20,7 +20,7 @@ from kcore.inspect.partition_checks import (
     longest_ascending,
 )
 from kcore.inspect.segment_scan import Rows, ScannedSegment
-from kcore.log.log_file_names import OFFSET_INDEX_SUFFIX
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, segment_file
 from kcore.record.batch_header import LENGTH_OFFSET
 
 if TYPE_CHECKING:
@@ -59,6 +59,30 @@ def check_batches(partition: PartitionFiles, base: int, segment: ScannedSegment)
         yield from faults.problems
     if segment.tail is not None:
         yield _judge_tail(partition, base, segment.path, segment.tail)
+
+
+def check_name(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Problem | None:
+    """The problem of a .log whose batches are as a whole those that another segment of the log must have.
+
+    Its batches say so twice: the first one has the offset in that segment's name, and none an offset of this one."""
+    rows = segment.batches
+    if not len(rows) or segment.damages or rows["position"][0]:
+        return None
+    first, last = rows["base_offset"], rows["last_offset"]
+    own = int(first[0])
+    if (
+        own == base
+        or own not in partition.bases
+        or inside_segment(rows, first, last, base, end_limit(partition, base)).any()
+    ):
+        return None
+    if not inside_segment(rows, first, last, own, end_limit(partition, own)).all() or (first[1:] <= last[:-1]).any():
+        return None
+    text = (
+        f"its batches have the offsets {own} to {last[-1]}, as {segment_file('', own, LOG_SUFFIX)} must: if both files "
+        "were swapped, give each its name; if one was copied over the other, remove this one"
+    )
+    return Problem(segment.path, text, own, 0)
 
 
 def check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> list[Problem]:
@@ -119,6 +143,10 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
     goes_on = first[0] == base and bool((first[1:] == last[:-1] + 1).all())
     if offsets_fit and goes_on and known_epoch_of_all(partition, table):
         return None
+    if (wrong_name := check_name(partition, base, segment)) is not None:
+        all_of_them = np.ones(len(table), bool)
+        epochs = table["leader_epoch"]
+        return HeaderFaults([wrong_name], 1, [], 0, table["base_offset"], table["last_offset"], epochs, all_of_them)
     problems: list[Problem] = []
     corrections: list[Correction] = []
     misfits = np.zeros(len(table), bool)

@@ -343,6 +343,8 @@ def check_index(
         yield Problem(
             path, f"{counted(empty, 'empty entry', 'empty entries')} at the end", position=len(entries) * slot
         )
+    if not len(segment.batches) and segment.incomplete:
+        return
     offsets = entries["offset"].astype(np.int64) + base
     batch = np.searchsorted(segment.batches["last_offset"], offsets)  # the batch that holds each entry's offset
     is_time_index = path.endswith(TIME_INDEX_SUFFIX)

@@ -18,7 +18,7 @@ from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files, lost_mark
-from kcore.inspect.batch_checks import check_batches, with_right_epochs, with_right_offsets
+from kcore.inspect.batch_checks import check_batches, check_name, with_right_epochs, with_right_offsets
 from kcore.inspect.batch_reader import Correction, without_path
 from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.epoch_checks import epoch_faults, epochs_ascend, is_truth_about_epochs
@@ -222,6 +222,13 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
     segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
+    names = [check_name(partition, base, segment) for base, segment in zip(partition.bases, segments, strict=True)]
+    wrong_names = [name for name in names if name is not None]
+    if wrong_names:
+        # The records are all there, and each repair of the log would remove some.
+        plan.problems += wrong_names
+        plan.beyond_repair += wrong_names
+        return plan
     for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
         segments[n] = with_right_offsets(partition, base, segment)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from kcore.errors import CorruptMessage
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.record.file_records import FileRecords
-from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
+from kcore.record.valid_part import valid_part
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import LogHotPath
@@ -120,7 +120,7 @@ def _batches(
             check_nothing_lost(log, offset, segment_base)
             following = log.segments.higher(segment_base)
             bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
-            chunk, damage = _valid_part(info.records)
+            chunk, damage = valid_part(info.records)
         except OSError as error:
             raise log.storage_failed("read", error) from error
         if not chunk:
@@ -152,18 +152,6 @@ def _batches(
         if damage is not None:
             raise damage
         offset = chunk.last_offset + 1
-
-
-def _valid_part(records: FileRecords) -> tuple[MemoryRecords, CorruptMessage | None]:
-    """The batches before the first damage, and that damage, if there is any.  Raises CorruptMessage if no batch is
-    before it, OSError."""
-    try:
-        return records.memory_records(), None
-    except CorruptMessage as error:
-        size = (error.position or 0) - records.position
-        if not 0 < size < records.size_in_bytes:
-            raise
-        return records.slice(0, size).memory_records(), error
 
 
 def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tuple[RecordBatch, int]]:

@@ -201,8 +201,9 @@ def _serve(manifest: Manifest, data_dir: str, number: int | None, outcome: _Outc
             "client_id": "kcore",
             "timeout_ms": LOCAL_TIMEOUT_MS,
         }
-        outcome.problems += _restore_settings(manifest, options)
+        # Before the settings: one replica writes no marker where min.insync.replicas is above 1.
         outcome.aborted = _end_transactions(manifest, options)
+        outcome.problems += _restore_settings(manifest, options)
         _check_offsets(manifest, options, outcome.aborted)
         _restore_commits(manifest, options)
         outcome.problems += _restore_acls(manifest, options)

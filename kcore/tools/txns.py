@@ -66,6 +66,9 @@ def _run_list(args: Arguments) -> int:
             else:
                 producer = f"producer {transaction.producer_id}, coordinator {transaction.coordinator}"
                 print(printable(f"{transaction.transactional_id}: {transaction.state}, {producer}"))
+        if not listed and not missing and not args.json:
+            is_filtered = bool(args.state or args.producer) or args.longer_than is not None
+            print(f"no transactional ids{' of this kind' if is_filtered else ''}")
         for broker_id, error in missing.items():
             errors.print(f"the transactional ids of broker {broker_id} are missing: {plain_error(error)}")
     return USAGE if missing else OK

@@ -40,14 +40,18 @@ class LogSize(NamedTuple):
 
 
 def log_names(path: str) -> list[str]:
-    """The logs of a data directory by their names alone: a directory with 40,000 of them takes no more than its list.
-    Raises OSError."""
-    with os.scandir(path) as entries:
+    """The logs of a data directory.  Raises OSError."""
+    found = os.listdir(path)
+    if log_files.META_PROPERTIES_FILE in found:
+        # A broker's, so by their names alone: a directory with 40,000 of them takes no more than its list.
         names = [
-            entry.name
-            for entry in entries
-            if not entry.name.endswith(DELETE_DIR_SUFFIX) and parse_partition_directory(entry.name) is not None
+            name
+            for name in found
+            if not name.endswith(DELETE_DIR_SUFFIX) and parse_partition_directory(name) is not None
         ]
+    else:
+        # Where brokers' directories are, one of them may have a name as broker-0.
+        names = [os.path.basename(directory) for directory in log_files.partition_dirs(path)]
     return names if names or not log_files.is_partition_dir(path) else [ITSELF]
 
 

@@ -110,6 +110,25 @@ def test_CTRL_03_a_controller_hears_that_its_node_is_gone_whatever_it_has_not_he
     history.breaks(HAS_A_LEADER, KafkaController, "_fail_over", without_another_watch)
 
 
+def test_RSM_06_a_leader_hears_of_a_replica_that_has_left_the_isr_itself(scenario):
+    """Broker 1 is registered until its next start, which takes it out of ISRs; the controller sees both at once (seed
+    932590975)."""
+    history = scenario(
+        Settings(
+            segment_bytes=100_000, flush_checkpoint_ms=5000, remembers_idle=True, controller=True, rebalance_ms=500
+        ),
+        Pause(304, 1, for_ms=2000),
+        DieInWrite(337, 1, writes=1, down_ms=1000),
+        DieInWrite(422, 2, writes=1, down_ms=2500),
+        DieInWrite(554, 0, writes=3, down_ms=2500),
+        CreateTopic(560, 1),
+        PreferredElection(624, 0),
+        Consume(1307, 0, 0),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, ReplicaStateMachine, "_was_in_isr", lambda self, broker_id, topic_partition: False)
+
+
 def test_PSM_03_partitions_get_a_leader_when_a_member_of_their_isr_is_back(scenario):
     history = scenario(
         Settings(controller=True, brokers=2),

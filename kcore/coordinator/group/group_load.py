@@ -8,19 +8,21 @@ from collections.abc import Callable, Collection
 from kcore.common.text import counted
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import CommittedOffset
 from kcore.coordinator.group.consumer_group_records import ConsumerGroupReplay, read_consumer_group_key
 from kcore.coordinator.group.group_metadata import (
     CONSUMER_PROTOCOL_TYPE,
-    CommittedOffset,
     GroupMetadata,
     GroupState,
 )
 from kcore.coordinator.group.group_records import (
+    OFFSET_COMMIT_VERSIONS,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     read_group_metadata_value,
     read_key,
+    read_offset_commit_key,
     read_offset_commit_value,
 )
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
@@ -29,6 +31,31 @@ from kcore.errors import CorruptMessage
 from kcore.record.record_batch import Record, RecordBatch
 
 logger = logging.getLogger(__name__)
+
+
+class _Offsets:
+    """Committed offsets by group.  Of many keys in a row the group is the same, of many groups the partitions: what was
+    read of a key is kept, so that it is read once, and that groups share their partitions."""
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        #: By the bytes of a key up to the end of the group's id, and by the bytes behind them.
+        self._of_group: dict[bytes, dict[TopicPartition, CommittedOffset]] = {}
+        self._partitions: dict[bytes, TopicPartition] = {}
+
+    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+        return self.by_group.setdefault(group_id, {})
+
+    def place_of(self, key: bytes) -> tuple[dict[TopicPartition, CommittedOffset], TopicPartition]:
+        """(offsets of its group, its partition).  key: of an offset commit.  Raises CorruptMessage."""
+        end = 4 + int.from_bytes(key[2:4], "big")
+        start, rest = key[:end], key[end:]
+        offsets, topic_partition = self._of_group.get(start), self._partitions.get(rest)
+        if offsets is None or topic_partition is None:
+            group_id, parsed = read_offset_commit_key(key)
+            offsets = self._of_group.setdefault(start, self.of_group(group_id))
+            topic_partition = self._partitions.setdefault(rest, parsed)
+        return offsets, topic_partition
 
 
 class GroupLoad:
@@ -50,7 +77,7 @@ class GroupLoad:
         self._on_loaded = on_loaded
         #: What the records read so far say.
         self._values: dict[str, GroupMetadataValue] = {}
-        self._offsets: dict[OffsetCommitKey, CommittedOffset] = {}
+        self._offsets = _Offsets()
         self._consumer_groups: dict[str, ConsumerGroupReplay] = {}
         #: By producer id: commits inside a transaction whose end has not been read yet.
         self._open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
@@ -60,40 +87,56 @@ class GroupLoad:
         self._groups: dict[str, GroupMetadata] = {}
 
     def __str__(self) -> str:
-        return f"{len(self._groups)} groups and {len(self._offsets)} offsets"
+        return f"{len(self._groups)} groups and {sum(map(len, self._offsets.by_group.values()))} offsets"
 
     def read_batch(self, batch: RecordBatch) -> None:
         if batch.is_control:
             self._end_transaction(batch)
             return
-        offsets: dict[OffsetCommitKey, CommittedOffset | None] | None = None
+        in_transaction: dict[OffsetCommitKey, CommittedOffset | None] | None = None
         if batch.is_transactional:
-            offsets = self._open_transactions.setdefault(batch.producer_id, {})
+            in_transaction = self._open_transactions.setdefault(batch.producer_id, {})
+        append_offset = batch.base_offset
         for record in batch:
             try:
-                if self._read_consumer_group(record):
-                    continue
-                key = read_key(record.key or b"")
-                if isinstance(key, GroupMetadataKey):
-                    if record.value is None:
-                        self._values.pop(key.group_id, None)
-                    else:
-                        self._values[key.group_id] = read_group_metadata_value(record.value)
-                elif isinstance(key, OffsetCommitKey):
-                    committed = None
-                    if record.value is not None:
-                        committed = CommittedOffset(batch.base_offset, read_offset_commit_value(record.value))
-                    if offsets is not None:
-                        offsets[key] = committed
-                    elif committed is not None:
-                        self._offsets[key] = committed
-                    else:
-                        self._offsets.pop(key, None)
-                else:
-                    self._first_unknown = record.offset if self._num_unknown == 0 else self._first_unknown
-                    self._num_unknown += 1
+                if not self._read_offset(record, append_offset, in_transaction):
+                    self._read_group(record)
             except CorruptMessage as error:
                 logger.error("%s: offset %d skipped: %s", self._topic_partition, record.offset, error)
+
+    def _read_offset(
+        self,
+        record: Record,
+        append_offset: int,
+        in_transaction: dict[OffsetCommitKey, CommittedOffset | None] | None,
+    ) -> bool:
+        """Whether it is an offset commit.  Raises CorruptMessage."""
+        key, value = record.key, record.value
+        if key is None or key[:2] not in OFFSET_COMMIT_VERSIONS:
+            return False
+        committed = None if value is None else CommittedOffset(append_offset, read_offset_commit_value(value))
+        if in_transaction is not None:
+            in_transaction[read_offset_commit_key(key)] = committed
+            return True
+        offsets, topic_partition = self._offsets.place_of(key)
+        if committed is not None:
+            offsets[topic_partition] = committed
+        else:
+            offsets.pop(topic_partition, None)
+        return True
+
+    def _read_group(self, record: Record) -> None:
+        """Raises CorruptMessage."""
+        if self._read_consumer_group(record):
+            return
+        key = read_key(record.key or b"")
+        if not isinstance(key, GroupMetadataKey):
+            self._first_unknown = record.offset if self._num_unknown == 0 else self._first_unknown
+            self._num_unknown += 1
+        elif record.value is None:
+            self._values.pop(key.group_id, None)
+        else:
+            self._values[key.group_id] = read_group_metadata_value(record.value)
 
     def _read_consumer_group(self, record: Record) -> bool:
         """Whether it is a record of a group of KIP-848.  Raises CorruptMessage."""
@@ -112,12 +155,13 @@ class GroupLoad:
         committed = any((record.key or b"")[2:4] == b"\x00\x01" for record in batch)
         if not committed:
             return
-        for key, value in offsets.items():
-            current = self._offsets.get(key)
+        for (group_id, topic_partition), value in offsets.items():
+            of_group = self._offsets.of_group(group_id)
+            current = of_group.get(topic_partition)
             if value is None:
-                self._offsets.pop(key, None)
+                of_group.pop(topic_partition, None)
             elif current is None or current.append_offset < value.append_offset:
-                self._offsets[key] = value
+                of_group[topic_partition] = value
 
     def finish(self) -> None:
         """Groups as their last record left them, and an empty one for each that has only offsets.
@@ -164,18 +208,20 @@ class GroupLoad:
                 group = groups[group_id] = GroupMetadata(group_id, self._time)
                 group.protocol_type = CONSUMER_PROTOCOL_TYPE
                 group.consumer = LiveConsumerGroup(consumer, is_stored=True)
-        for (group_id, topic_partition), committed in self._offsets.items():
-            owner = groups.get(group_id)
-            if owner is None:
-                owner = groups[group_id] = GroupMetadata(group_id, self._time)
-            owner.offsets[topic_partition] = committed
+        for group_id, of_group in self._offsets.by_group.items():
+            if of_group:
+                self._group(group_id).offsets = of_group
         for producer_id, offsets in self._open_transactions.items():
             for (group_id, topic_partition), open_commit in offsets.items():
                 if open_commit is not None:
-                    owner = groups.get(group_id)
-                    if owner is None:
-                        owner = groups[group_id] = GroupMetadata(group_id, self._time)
-                    owner.transactional_offsets.setdefault(producer_id, {})[topic_partition] = open_commit
+                    of_producer = self._group(group_id).transactional_offsets.setdefault(producer_id, {})
+                    of_producer[topic_partition] = open_commit
+
+    def _group(self, group_id: str) -> GroupMetadata:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups[group_id] = GroupMetadata(group_id, self._time)
+        return group
 
     def publish(self) -> None:
         self._publish(self._groups.values())

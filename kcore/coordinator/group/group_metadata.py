@@ -8,11 +8,11 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
 from random import Random
-from typing import NamedTuple
 
 from kcore.common.random_source import random_uuid
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import CommittedOffset, OffsetAndMetadata
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup
 from kcore.coordinator.group.member_metadata import (
     JoinCallback,
@@ -51,23 +51,6 @@ VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset(GroupState),
 }
-
-
-class OffsetAndMetadata(NamedTuple):
-    """A committed offset.  Times in ms since the epoch; expire_timestamp only from clients that set a retention."""
-
-    offset: int
-    metadata: str = ""
-    leader_epoch: int = -1
-    commit_timestamp: int = -1
-    expire_timestamp: int | None = None
-
-
-class CommittedOffset(NamedTuple):
-    """With the log offset of its record, which decides between two commits of one partition."""
-
-    append_offset: int
-    value: OffsetAndMetadata
 
 
 class GroupMetadata:
@@ -475,7 +458,8 @@ class GroupMetadata:
             else:
                 return []
         expired = []
-        for topic_partition, (_, value) in self.offsets.items():
+        for topic_partition, committed in self.offsets.items():
+            value = committed.value
             if topic_partition.topic in subscribed or self.is_unstable(topic_partition):
                 continue
             expires = value.expire_timestamp

@@ -11,9 +11,10 @@ from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_load import GroupLoad
-from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_records import (
     GroupMetadataValue,
     MemberValue,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.consumer_group import FindTopic
-from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState, OffsetAndMetadata
+from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
 from kcore.coordinator.group.member_metadata import UNKNOWN_MEMBER_ID, GroupMember, MemberMetadata
 from kcore.errors import (

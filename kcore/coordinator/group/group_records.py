@@ -13,10 +13,13 @@ import struct
 from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata, read_version_3
 from kcore.coordinator.record_reader import RecordReader
 from kcore.coordinator.record_writer import string
 from kcore.errors import CorruptMessage
+
+#: How the key of an offset commit begins.
+OFFSET_COMMIT_VERSIONS = (b"\x00\x00", b"\x00\x01")
 
 
 class OffsetCommitKey(NamedTuple):
@@ -104,16 +107,25 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
 
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
     """None for a key of an unknown version, which a newer broker may have left.  Raises CorruptMessage."""
+    if data[:2] in OFFSET_COMMIT_VERSIONS:
+        return read_offset_commit_key(data)
     reader = RecordReader(data, "group record key")
-    if reader.version in (0, 1):
-        return OffsetCommitKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
     if reader.version == 2:
         return GroupMetadataKey(reader.string())
     return None
 
 
+def read_offset_commit_key(data: bytes) -> OffsetCommitKey:
+    """Of a key that begins with one of OFFSET_COMMIT_VERSIONS.  Raises CorruptMessage."""
+    reader = RecordReader(data, "group record key")
+    return OffsetCommitKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
+
+
 def read_offset_commit_value(data: bytes) -> OffsetAndMetadata:
     """Versions 0..4.  Raises CorruptMessage, also for an unknown version: guessing would lose the position."""
+    usual = read_version_3(data)
+    if usual is not None:
+        return usual
     reader = RecordReader(data, "offset commit")
     version = reader.version
     if not 0 <= version <= 4:

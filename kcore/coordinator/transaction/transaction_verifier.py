@@ -44,8 +44,10 @@ class VerificationSender(Protocol):
         adds: bool,
     ) -> None:
         """adds: have the partitions added, as TransactionVerifier.verify().
-        on_answered() is called once, on another thread.  All partitions are None where the broker's release does not
-        know the question; where they were to be added each has InvalidTxnState then."""
+        on_answered() is called once, on another thread, or at once.  Of two questions about an id that wait for the
+        same broker one is not sent: it gets NetworkException, or InvalidProducerEpoch where its epoch is older.
+        All partitions are None where the broker's release does not know the question; where they were to be added each
+        has InvalidTxnState then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

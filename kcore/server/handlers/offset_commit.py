@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.errors import TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,

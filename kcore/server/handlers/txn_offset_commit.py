@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import GroupMember
 from kcore.coordinator.transaction.transaction_state import Producer
 from kcore.errors import (

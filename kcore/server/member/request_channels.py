@@ -29,6 +29,7 @@ OnAnswer = Callable[[Message | OSError | KafkaError], None]
 class _Queued(NamedTuple):
     request: Message
     on_answer: OnAnswer
+    is_wanted: Callable[[], bool]
 
 
 class RequestChannels:
@@ -49,8 +50,13 @@ class RequestChannels:
         self._channels: dict[int, _Channel] = {}
         self._is_closed = False
 
-    def send(self, broker_id: int, request: Message, on_answer: OnAnswer) -> None:
-        """on_answer() is called once, on the thread of the broker; never after shutdown()."""
+    def send(
+        self, broker_id: int, request: Message, on_answer: OnAnswer, is_wanted: Callable[[], bool] = lambda: True
+    ) -> None:
+        """on_answer() is called once, on the thread of the broker; never after shutdown().
+
+        is_wanted: called when its turn has come; where it says no, it is not sent, and on_answer() not called.
+        """
         with self._lock:
             if self._is_closed:
                 return
@@ -64,7 +70,7 @@ class RequestChannels:
                     self._connections.time,
                 )
                 channel.start()
-        channel.put(_Queued(request, on_answer))
+        channel.put(_Queued(request, on_answer, is_wanted))
 
     def _sender(self, address: Endpoint) -> BlockingSender:
         client_id = f"broker-{self._broker_id}-{self._what}-sender"
@@ -121,6 +127,8 @@ class _Channel(ShutdownableThread):
                     self._changed.wait()
                 return
             queued = self._queue.popleft()
+        if not queued.is_wanted():
+            return
         answer = self._answer_to(queued.request)
         if not self.is_running:
             return

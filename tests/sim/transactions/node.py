@@ -88,8 +88,14 @@ class NodeRequestChannels:
         self._version = version
 
     def send(
-        self, broker_id: int, request: Message, on_answer: Callable[[Message | OSError | KafkaError], None]
+        self,
+        broker_id: int,
+        request: Message,
+        on_answer: Callable[[Message | OSError | KafkaError], None],
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
+        """Nothing waits for its turn."""
+        assert is_wanted()
         node = self._node
         is_answered = False
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kcore.coordinator.coordinator_partitions import CoordinatorPartitions
-from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata
+from kcore.coordinator.group.committed_offset import CommittedOffset
+from kcore.coordinator.group.group_metadata import GroupMetadata
 from kcore.coordinator.transaction import transaction_state
 from kcore.coordinator.transaction.transaction_completion import TransactionCompletions
 from kcore.coordinator.transaction.transaction_coordinator import TransactionCoordinator

@@ -543,3 +543,19 @@ def test_RSM_06_a_replica_outside_the_isr_that_goes_offline_has_the_stored_isr_r
     metadata = [(b, partitions_of(r)) for b, r in world.requests.take() if isinstance(r, UpdateMetadataRequest)]
     isrs = {broker: partitions[T0].isr for broker, partitions in metadata if T0 in partitions}
     assert isrs == {1: [1, 3], 3: [1, 3]}
+
+
+def test_RSM_06_a_leader_hears_of_a_replica_that_left_the_isr_itself_before_the_controller_saw_it_go(world):
+    """One that lost records does, after a time without a controller."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3]])
+    before = world.state("t").leader_epoch
+    world.set_isr("t", 0, [1, 3])
+    world.requests.take()
+    world.kill(2)
+    told = {b: partitions_of(r)[T0] for b, r in world.requests.take() if isinstance(r, LeaderAndIsrRequest)}
+    assert {b: (state.isr, state.leader_epoch) for b, state in told.items()} == {
+        1: ([1, 3], before + 1),
+        3: ([1, 3], before + 1),
+    }
+    assert world.state("t").leader_epoch == before + 1

@@ -57,6 +57,7 @@ def test_a_plot_is_a_png_for_a_notebook_and_a_file_for_others(tmp_path):
             log.append_as_leader(batch(10))
         shown = plot_log(log)
         assert shown._repr_png_().startswith(b"\x89PNG")
+        assert repr(shown) == "LogPlot('t-0: offsets 0 to 200'); save(PATH) writes it"
         assert [axes.get_title() for axes in shown.figure.axes][1:] == ["records of a batch", "gaps", "time"]
         assert len(shown.figure.axes[0].lines) == len(log.segments)  # the curve, and a line for each further segment
         shown.save(tmp_path / "log.svg")

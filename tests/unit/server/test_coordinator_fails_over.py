@@ -9,7 +9,7 @@ import kcore
 from kcore import errors
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from tests.unit.server.test_session_expiry import run_now
 from tests.waiting import wait_until

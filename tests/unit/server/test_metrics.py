@@ -245,6 +245,16 @@ def test_the_socket_is_for_the_brokers_user_alone_and_goes_with_the_broker(tmp_p
         ask_broker(str(tmp_path), "metrics")
 
 
+def test_a_directory_that_is_not_the_brokers_first_one_is_told_which_one_to_ask(tmp_path):
+    first, second = tmp_path / "cluster" / "0", tmp_path / "cluster" / "0b"
+    with kcore.Broker(log_dirs=f"{first},{second}") as broker:
+        broker.create_topic("orders", 4)
+        with pytest.raises(MonitorError, match=rf"it is not its broker's first data directory: ask {first}$"):
+            ask_broker(str(second), "metrics")
+        with pytest.raises(MonitorError, match=r"no broker of this machine serves it, but 0 in it: name that$"):
+            ask_broker(str(tmp_path / "cluster"), "metrics")
+
+
 def test_a_socket_that_a_killed_broker_left_is_replaced(tmp_path, capsys):
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(tmp_path / monitor.FILE_NAME))

@@ -209,6 +209,52 @@ def fault(place, *, from_broker=None, error=None, cut=None, silent=False):
     return make_fault(place.brokers, "AddPartitionsToTxn", RequestChoice(from_broker=from_broker), action, None)
 
 
+def test_TXN_34_of_two_questions_about_an_id_that_wait_for_a_coordinator_one_is_asked(
+    two_brokers, monkeypatch, request
+):
+    """The older epoch is fenced; with equal epochs the producer has asked again, and drops the first answer."""
+    coordinator = two_brokers.coordinator.running.services.transaction_coordinator
+    questions = two_brokers.leader.running.services.transaction_verifier._routes.others
+    asked, is_asking, may_answer = [], threading.Event(), threading.Event()
+    answers, last = {}, threading.Event()
+    request.addfinalizer(may_answer.set)
+
+    def verify(transactional_id, producer, partitions):
+        asked.append((transactional_id, producer))
+        is_asking.set()
+        assert may_answer.wait(60)
+        return dict.fromkeys(partitions)
+
+    def ask(name, transactional_id, *producer):
+        def answered(results):
+            (answers[name],) = map(type, results.values())
+            if name == "last":
+                last.set()
+
+        tps = {TopicPartition(*T0)}
+        questions.send(0, transactional_id, Producer(*producer), tps, answered, adds=False)
+
+    monkeypatch.setattr(coordinator, "verify_partitions", verify)
+    ask("in flight", "x", 7, 5)
+    assert is_asking.wait(60)
+    ask("sent again", "x", 7, 5)
+    assert answers == {}
+    ask("fenced", "x", 7, 5)
+    assert answers == {"sent again": errors.NetworkException}
+    ask("older", "x", 7, 4)
+    assert answers.pop("older") is errors.InvalidProducerEpoch
+    ask("newer", "x", 7, 6)
+    assert answers.pop("fenced") is errors.InvalidProducerEpoch
+    ask("another id", "y", 7, 0)
+    ask("another producer", "x", 8, 0)
+    ask("last", "z", 1, 1)
+    may_answer.set()
+    assert last.wait(60)
+    assert asked == [("x", (7, 5)), ("x", (7, 6)), ("y", (7, 0)), ("x", (8, 0)), ("z", (1, 1))]
+    names = ("in flight", "newer", "another id", "another producer", "last")
+    assert answers == {"sent again": errors.NetworkException} | dict.fromkeys(names, type(None))
+
+
 def test_TXN_33_a_coordinator_of_a_release_that_does_not_know_the_question_is_not_asked():
     with kcore.Cluster(2, act_like="3.5", **SETTINGS) as cluster:
         place = place_of(cluster)

@@ -460,6 +460,20 @@ def test_a_topic_that_needs_more_replicas_than_one_is_named(source, tmp_path, ca
     assert (status, [line for line in lines if line["type"] == "warning"]) == (0, [])
 
 
+def test_an_open_transaction_of_a_topic_that_needs_more_replicas_than_one_is_aborted(source, tmp_path, capsys):
+    with kcore.Broker(source, **SETTINGS) as broker:
+        words = ["--topic", "orders", "min.insync.replicas=2", "--apply", "--bootstrap", broker.bootstrap_servers]
+        assert main(["configs", "set", *words]) == 0
+    assert main(["backup", str(tmp_path / "backup"), "--data", str(source)]) == 0
+    capsys.readouterr()
+    status, out, err = run(capsys, "restore", tmp_path / "backup", tmp_path / "new", "--apply")
+    assert (status, err) == (0, "")
+    assert "orders-1: 1 transaction was open and is aborted: 1 marker after the last record\n" in out
+    with kcore.Broker(tmp_path / "new", **SETTINGS) as broker, client(ConfigClient, broker) as configs:
+        settings = configs.settings(ConfigResource(ResourceKind.TOPIC, "orders"))
+        assert settings["min.insync.replicas"].value == "2"
+
+
 def test_a_group_goes_on_where_it_was(backup, tmp_path, capfd):
     assert main(["restore", str(backup), str(tmp_path / "new"), "--apply"]) == 0
     with kcore.Broker(tmp_path / "new", **SETTINGS) as broker:

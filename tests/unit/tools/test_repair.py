@@ -21,6 +21,7 @@ from kcore.log.lost_records import read_mark, write_mark
 from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests import golden_data
+from tests.batches import batch as batch_of_values
 from tests.reference import record_batch as model
 from tests.reference.disk import calls, place, recorded
 from tests.unit.tools.command import LOG, contents, flip, run_json
@@ -789,3 +790,39 @@ def test_a_repaired_log_with_the_mark_needs_no_second_repair(data, capsys):
     printed = capsys.readouterr().out
     assert "lost-records: warning" in printed
     assert "nothing to repair" in printed and "cannot be repaired" not in printed
+
+
+def swap(a: Path, b: Path) -> None:
+    first, second = a.read_bytes(), b.read_bytes()
+    a.write_bytes(second)
+    b.write_bytes(first)
+
+
+def test_segments_under_each_others_names_are_one_line_each_and_nothing_of_them_goes(data, capsys):
+    directory = data / "g-segments-0"
+    swap(directory / "00000000000000000030.log", directory / "00000000000000000060.log")
+    _, events = run_json(capsys, "verify", directory)
+    damage = [(os.path.basename(event["file"]), event["problem"]) for event in by_type(events, "damage")]
+    assert [name for name, _ in damage] == ["00000000000000000030.log", "00000000000000000060.log"]
+    assert "offsets 60 to 89" in damage[0][1] and "00000000000000000060.log" in damage[0][1]
+    assert "offsets 30 to 59" in damage[1][1] and "00000000000000000030.log" in damage[1][1]
+    before = contents(directory)
+    for salvage in SALVAGES:
+        status, events = run_json(capsys, "repair", directory, "--salvage", salvage, "--in-place", "--apply")
+        assert (status, by_type(events, "loss"), by_type(events, "action")) == (1, [], [])
+    assert contents(directory) == before
+
+
+def test_segments_of_few_batches_under_each_others_names_do_not_get_each_others_offsets(tmp_path, capsys):
+    """Two batches of ten offsets would fit where two others of ten were, if both were moved by the same number."""
+    directory = tmp_path / "t-0"
+    with open_log(directory, "a", config=LogConfig(segment_bytes=2_000)) as log:
+        for n in range(6):
+            log.append_as_leader(batch_of_values(*[b"%d" % n * 60] * 10, timestamp=1))
+    first, second, *_ = logs = sorted(directory.glob("*.log"))
+    assert [log.stem for log in logs] == ["00000000000000000000", "00000000000000000020", "00000000000000000040"]
+    swap(first, second)
+    before = contents(directory)
+    status, events = run_json(capsys, "repair", directory, "--in-place", "--apply")
+    assert (status, len(by_type(events, "damage")), by_type(events, "action")) == (1, 2, [])
+    assert contents(directory) == before

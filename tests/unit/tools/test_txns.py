@@ -44,6 +44,20 @@ def transaction(cluster):
     cluster.transaction("shop")  # ends it, unless it has ended
 
 
+def test_without_transactional_ids_one_line_says_so(text, run, capsys):
+    assert text("list", "--state", "PrepareAbort") == (0, "no transactional ids of this kind\n", "")
+    assert run("list", "--state", "PrepareAbort") == (0, [])
+    with kcore.Broker() as broker:
+        assert run_text(capsys, "txns", "list", "--bootstrap", broker.bootstrap_servers)[:2] == (
+            0,
+            "no transactional ids\n",
+        )
+        assert run_text(capsys, "txns", "describe", "x", "--bootstrap", broker.bootstrap_servers)[0] == 2
+        assert run_text(capsys, "txns", "open", "--bootstrap", broker.bootstrap_servers)[0] == 0
+        # None of them has made __transaction_state.
+        assert run_text(capsys, "topics", "describe", "--bootstrap", broker.bootstrap_servers) == (0, "", "")
+
+
 @pytest.fixture
 def hanging(cluster):
     """The offset in other-0 of a batch of a transaction that had ended."""

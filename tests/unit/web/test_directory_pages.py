@@ -9,7 +9,7 @@ import kcore
 from kcore.common.progress import Progress
 from kcore.inspect import verify
 from kcore.web import directory_pages
-from kcore.web.directories import Gap, Stretch, map_of
+from kcore.web.directories import Gap, Stretch, describe, log_names, map_of
 from tests.unit.tools.command import LOG, flip
 from tests.unit.web.pages import TOKEN, cells, opened, plain, words
 from tests.waiting import wait_until
@@ -33,6 +33,13 @@ def data(sound, tmp_path):
     copy = tmp_path / "data"
     shutil.copytree(sound, copy)
     return copy
+
+
+def test_a_directory_of_another_broker_beside_the_logs_is_no_log_by_its_name(sound, tmp_path):
+    shutil.copytree(sound, tmp_path / "data" / "broker-0")
+    shutil.copytree(sound / "orders-0", tmp_path / "data" / "orders-0")
+    assert log_names(str(tmp_path / "data")) == ["orders-0"]
+    assert describe(str(tmp_path / "data")).logs == 1
 
 
 def mapped(log):

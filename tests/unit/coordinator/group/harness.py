@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group import Heartbeat
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.coordinator.group.regex_resolver import TopicNames
 from kcore.errors import NONE, ApiError, KafkaStorageError, MessageTooLarge

@@ -2,7 +2,7 @@
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import GroupMember
 
 from .harness import Answer, Consumers, MixedGroup, of_t

@@ -4,8 +4,8 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_config import ConsumerGroupSettings
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import GroupMember
 
 from .harness import Answer, Consumers, code_of, of_t

@@ -8,7 +8,7 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import LeavingMember
 
 from .harness import Harness, code_of

@@ -9,8 +9,9 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import java_abs, java_string_hash
 from kcore.coordinator.group import group_records
+from kcore.coordinator.group.committed_offset import CommittedOffset, OffsetAndMetadata
 from kcore.coordinator.group.group_load import GroupLoad
-from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, OffsetAndMetadata
+from kcore.coordinator.group.group_metadata import GroupMetadata
 from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.memory_records import MemoryRecords

@@ -9,10 +9,10 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.consumer_group_records import read_consumer_group_key
 from kcore.coordinator.group.group_config import MigrationPolicy
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import GroupMember
 from kcore.errors import NotLeaderOrFollower
 

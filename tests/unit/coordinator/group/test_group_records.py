@@ -1,4 +1,5 @@
 import base64
+import gc
 import hashlib
 import json
 import pathlib
@@ -6,10 +7,12 @@ import random
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group import group_records
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import CommittedOffset, OffsetAndMetadata
 from kcore.coordinator.group.group_records import GroupMetadataKey, GroupMetadataValue, MemberValue, OffsetCommitKey
 from kcore.errors import CorruptMessage
 from kcore.record.memory_records import MemoryRecords
@@ -88,15 +91,18 @@ def test_group_metadata_of_a_real_broker_are_read_and_written_back_byte_for_byte
     assert seen == 5
 
 
-VALUE = OffsetAndMetadata(0x0102030405060708, "né", 5, 0x1112131415161718, None)
+OFFSET, METADATA, COMMIT = 0x0102030405060708, "né", 0x1112131415161718
+VALUE = OffsetAndMetadata(OFFSET, METADATA, 5, COMMIT)
+WITHOUT_EPOCH = OffsetAndMetadata(OFFSET, METADATA, -1, COMMIT)
+EXPIRING = OffsetAndMetadata(OFFSET, METADATA, -1, COMMIT, 77)
 
 
 @pytest.mark.parametrize(
     "version, tail, expected",
     [
-        (0, "{metadata}{commit}", VALUE._replace(leader_epoch=-1)),
-        (1, "{metadata}{commit}{expire}", VALUE._replace(leader_epoch=-1, expire_timestamp=77)),
-        (2, "{metadata}{commit}", VALUE._replace(leader_epoch=-1)),
+        (0, "{metadata}{commit}", WITHOUT_EPOCH),
+        (1, "{metadata}{commit}{expire}", EXPIRING),
+        (2, "{metadata}{commit}", WITHOUT_EPOCH),
         (3, "{epoch}{metadata}{commit}", VALUE),
         (4, "{epoch}{compact}{commit}{tags}", VALUE),
     ],
@@ -117,10 +123,51 @@ def test_offset_commits_of_every_version_are_read(version, tail, expected):
 def test_offset_commits_are_written_as_version_3_and_with_an_expiry_as_version_1():
     data = group_records.offset_commit_value(VALUE)
     assert data.hex() == "0003" + "0102030405060708" + "00000005" + "00036ec3a9" + "1112131415161718"
-    expiring = VALUE._replace(expire_timestamp=77, leader_epoch=-1)
-    data = group_records.offset_commit_value(expiring)
+    data = group_records.offset_commit_value(EXPIRING)
     assert data[:2] == b"\x00\x01"
-    assert group_records.read_offset_commit_value(data) == expiring
+    assert group_records.read_offset_commit_value(data) == EXPIRING
+
+
+def outcome(read, data):
+    try:
+        return read(data)
+    except CorruptMessage as error:
+        return str(error)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.builds(
+            lambda head, size, rest: b"\0\3" + head + size.to_bytes(2, "big") + rest,
+            st.binary(min_size=12, max_size=12),
+            st.one_of(st.integers(0, 12), st.integers(0, 0xFFFF)),
+            st.one_of(st.binary(max_size=20), st.text(max_size=6).map(lambda text: text.encode() + bytes(8))),
+        ),
+    )
+)
+def test_whatever_the_bytes_are_the_usual_version_is_read_as_any_other(data):
+    """Shortened, lengthened, and not UTF-8 too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_records, "read_version_3", lambda data: None)
+        expected = outcome(group_records.read_offset_commit_value, data)
+    assert outcome(group_records.read_offset_commit_value, data) == expected
+
+
+def test_committed_offsets_are_values():
+    assert OffsetAndMetadata(1, "m") == OffsetAndMetadata(1, "m", -1, -1, None) != OffsetAndMetadata(1, "n")
+    assert OffsetAndMetadata(1) != (1, "", -1, -1, None)
+    one, same, later = CommittedOffset(7, VALUE), CommittedOffset(7, VALUE), CommittedOffset(8, VALUE)
+    assert one == same != later
+    assert len({one, same, later}) == 2
+    assert repr(CommittedOffset(7, EXPIRING)) == (
+        "CommittedOffset(append_offset=7, value=OffsetAndMetadata(offset=72623859790382856, metadata='né', "
+        "leader_epoch=-1, commit_timestamp=1230066625199609624, expire_timestamp=77))"
+    )
+    assert not gc.is_tracked(one) and not gc.is_tracked(VALUE)
+    for wrong in ((1, None), (2**63,), (1, "", 2**31), (1, "", -1, -1, "never")):
+        with pytest.raises((TypeError, OverflowError)):
+            OffsetAndMetadata(*wrong)
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -1,7 +1,11 @@
 """The coordinator over real logs: what it writes is there after a restart."""
 
+import pytest
+
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
+from kcore.record.memory_records import MemoryRecords
 from tests.unit.replica.conftest import Node
 
 from .harness import OFFSETS_TOPIC, Harness, MixedGroup
@@ -46,3 +50,41 @@ def test_a_member_whose_record_the_topics_settings_do_not_allow_is_refused_and_t
     assert large.error_code == errors.UnknownServerError.code
     assert mixed.join_new("c").error_code == 0
     assert set(mixed.value().members) == {"a", "c"}
+
+
+def damaged(directory, value, at):
+    """Change the byte at this place of the batch that has this value: 16 is its magic, 17 in its CRC."""
+    (segment,) = directory.glob("*.log")
+    data = bytearray(segment.read_bytes())
+    place = data.index(value)
+    start = max(batch.position for batch in MemoryRecords(bytes(data)).batches if batch.position < place)
+    data[start + at] ^= 1
+    segment.write_bytes(data)
+
+
+@pytest.mark.parametrize("load_buffer_size", [1, 100, 5 << 20])
+def test_a_damaged_batch_costs_its_own_offsets_only(tmp_path, caplog, load_buffer_size):
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    for number, metadata in enumerate(["before", "damaged", "after"]):
+        harness.commit({("t", number): OffsetAndMetadata(number, metadata)})
+    node.shutdown()
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 17)
+    again = coordinated(Node(tmp_path), 1, offsets_load_buffer_size=load_buffer_size)
+    assert again.committed() == {("t", 0): 0, ("t", 2): 2}
+    (line,) = [record.getMessage() for record in caplog.records if "are skipped" in record.getMessage()]
+    assert line.startswith(f"{OFFSETS_TOPIC}-0: offsets 1 to 1, the batch at position ")
+    assert line.endswith(", are skipped: its CRC does not match")
+
+
+def test_what_is_before_a_batch_whose_format_is_unknown_counts(tmp_path, caplog):
+    """Damaged after the start, which would not have served the log."""
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    for number, metadata in enumerate(["before", "damaged", "after"]):
+        harness.commit({("t", number): OffsetAndMetadata(number, metadata)})
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 16)
+    again = Harness(node.replica_manager, offsets_topic_num_partitions=1)
+    again.scheduler.tick()
+    assert again.committed() == {("t", 0): 0}
+    assert "reading its records stopped by an error" in caplog.text

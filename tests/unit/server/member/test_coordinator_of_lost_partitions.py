@@ -4,7 +4,7 @@ import pytest
 
 import kcore
 from kcore import errors
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import join_group as jg

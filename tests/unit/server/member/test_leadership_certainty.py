@@ -3,7 +3,7 @@
 import pytest
 
 from kcore import errors
-from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import heartbeat as hb
 from kcore.protocol.messages import offset_fetch as of
