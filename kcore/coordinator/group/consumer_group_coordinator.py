@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kcore.common.text import counted
 from kcore.common.time import Time
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.consumer_assignors import Partitions
 from kcore.coordinator.group.consumer_group import (
     JOIN_EPOCH,
@@ -24,7 +25,7 @@ from kcore.coordinator.group.consumer_group import (
     with_resolved,
     without_members,
 )
-from kcore.coordinator.group.consumer_group_records import Record, records_between
+from kcore.coordinator.group.consumer_group_records import Record, is_member_value, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers
@@ -188,7 +189,8 @@ class ConsumerGroupCoordinator:
         may_assign = self._may_assign(live)
         after = refreshed(live.value, self._find_topic, self.default_assignor, may_assign=may_assign)
         if after is not live.value:
-            self.change(group, live, after, lambda error: None)
+            with suppress(UnknownServerError):  # it has been logged, and is no fault of the member
+                self.change(group, live, after, lambda error: None)
 
     def _may_assign(self, live: LiveConsumerGroup) -> bool:
         """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""
@@ -360,7 +362,7 @@ class ConsumerGroupCoordinator:
         if records and (after is not before or live.unsaved is not None):
             touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
-            self._write(group, live, records, touched, on_stored)
+            self._write(group, live, self._batches(group, records), touched, on_stored)
         elif live.waiting:
             # Nothing new, but what the answer says may not be in the log yet.
             next(reversed(live.waiting.values())).callbacks.append(on_stored)
@@ -373,26 +375,54 @@ class ConsumerGroupCoordinator:
         """records_between().  Raises UnknownServerError for what fits no record or makes too large a batch."""
         try:
             records = records_between(before, after)
-            self._manager.check_size(group, records)
-        except (ValueError, UnknownServerError) as error:
+            if not self._manager.fits_batch(group, records):
+                raise ValueError(
+                    f"{counted(len(records), 'record')} of a change fit no batch of {GROUP_METADATA_TOPIC}: "
+                    "subscribe to fewer topics, or raise its max.message.bytes"
+                )
+        except ValueError as error:
             logger.warning("group %s: a change is refused: %s", group.group_id, error)
             raise UnknownServerError(str(error)) from None
         return records
+
+    def _batches(self, group: GroupMetadata, records: list[Record]) -> list[list[Record]]:
+        """One batch, unless members whose records a write did not bring into the log make it too large.
+
+        Then records of who the members are come first, in as many batches as they need: alone they change nothing that
+        a member holds.  With the group's first records, which each batch would begin with, it stays one.
+        """
+        if group.first_records or self._manager.fits_batch(group, records):
+            return [records]
+        members = [record for record in records if is_member_value(record)]
+        rest = [record for record in records if not is_member_value(record)]
+        return [*self._halves(group, members), rest]
+
+    def _halves(self, group: GroupMetadata, records: list[Record]) -> list[list[Record]]:
+        """In batches that each fit, in order."""
+        if len(records) <= 1 or self._manager.fits_batch(group, records):
+            return [records] if records else []
+        half = len(records) // 2
+        return [*self._halves(group, records[:half]), *self._halves(group, records[half:])]
 
     def _write(
         self,
         group: GroupMetadata,
         live: LiveConsumerGroup,
-        records: Sequence[Record],
+        batches: Sequence[Sequence[Record]],
         touched: set[str],
         on_stored: WriteCallback,
     ) -> None:
         live.num_writes += 1
         number = live.num_writes
         write = live.waiting[number] = Write(touched, [on_stored])
+        errors: list[ApiError | None] = []
 
         def stored(error: ApiError | None) -> None:
             with group:
+                errors.append(error)
+                if len(errors) < len(batches):
+                    return
+                error = next((error for error in errors if error is not None), None)
                 del live.waiting[number]
                 if error is not None:
                     live.unsaved = (live.unsaved or set()) | touched
@@ -401,7 +431,8 @@ class ConsumerGroupCoordinator:
                 for callback in write.callbacks:
                     group.after_unlock(partial(callback, error))
 
-        self._manager.store_records(group, records, stored)
+        for records in batches:
+            self._manager.store_records(group, records, stored)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

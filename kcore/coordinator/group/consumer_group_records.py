@@ -126,6 +126,12 @@ def _changed_members(
     ]
 
 
+def is_member_value(record: Record) -> bool:
+    """Whether it says who a member is and what it wants."""
+    key, value = record
+    return value is not None and int.from_bytes(key[:2], "big") == MEMBER
+
+
 def tombstones(group: ConsumerGroup, others: Collection[str] = ()) -> list[Record]:
     """What removes all records of a group.  others: former members whose records may still be in the log."""
     group_id = group.group_id

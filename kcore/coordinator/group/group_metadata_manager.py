@@ -260,23 +260,18 @@ class GroupMetadataManager:
 
         self._append_after_unlock(group, builder.build(), appended)
 
-    def check_size(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> None:
-        """Under the group's lock.  Raises UnknownServerError for what store_records() could not write in one batch."""
+    def fits_batch(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> bool:
+        """Under the group's lock: whether the log takes the batch that store_records() makes of them."""
         limit = self.partitions.max_batch_size(self.partition_for(group.group_id))
         if limit is None:
-            return
+            return True
         fields = sum(len(key) + len(value or b"") for key, value in (*group.first_records, *records))
         if fields + _MOST_OVERHEAD * (len(group.first_records) + len(records) + 1) <= limit:
-            return
+            return True
         builder, _ = self._builder(group)
         for key, value in records:
             builder.append(value, key)
-        size = len(builder.build())
-        if size > limit:
-            raise UnknownServerError(
-                f"the change of group {group.group_id} makes a batch of {size} bytes, and {GROUP_METADATA_TOPIC} takes "
-                f"{limit}: subscribe to less, or raise max.message.bytes of {GROUP_METADATA_TOPIC}"
-            )
+        return len(builder.build()) <= limit
 
     def store_records(
         self,

@@ -6,6 +6,7 @@ import pytest
 from kcore import errors
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.group_config import MigrationPolicy
+from kcore.log.log_config import LogConfig
 
 from .harness import MixedGroup, T
 
@@ -53,7 +54,7 @@ def test_a_classic_group_that_fits_no_batch_as_one_of_the_new_protocol_stays_as_
     assert mixed.sync(join, {join.member_id: b""}).error_code == 0
     answer = mixed.join_new("new")
     assert answer.error_code == errors.UnknownServerError.code
-    assert "__consumer_offsets takes 1048588" in answer.error_message
+    assert "fit no batch of __consumer_offsets" in answer.error_message
     assert (mixed.state(), mixed.heartbeat(join)) == ("Stable", 0)
     assert mixed.restarted().state() == "Stable"
 
@@ -68,6 +69,40 @@ def test_topics_of_a_regular_expression_that_fit_no_batch_are_left_out(mixed, ca
     assert "a change is refused" in caplog.text
     assert mixed.join_new("other").error_code == 0
     assert set(mixed.restarted().value().members) == {"new", "pattern", "other"}
+
+
+def test_members_whose_records_failed_one_by_one_are_written_again_in_as_many_batches_as_they_need(mixed):
+    mixed.join_new("new")
+    joins = [large_classic(mixed, num_bytes=200_000) for _ in range(4)]  # a record of 400 kB each: topics and metadata
+    mixed.replica_manager.error = errors.NotEnoughReplicas("")
+    for join in joins:
+        assert large_classic(mixed, join.member_id, num_bytes=201_000).error_code != 0
+    mixed.replica_manager.error = None
+    assert mixed.beat("new", mixed.value().members["new"].epoch).error_code == 0
+    assert mixed.restarted().value() == mixed.value()
+
+
+def test_an_answer_waits_for_all_batches_of_such_a_write_and_has_the_error_of_any(mixed):
+    mixed.join_new("new")
+    joins = [large_classic(mixed, num_bytes=200_000) for _ in range(4)]
+    manager = mixed.replica_manager
+    manager.error = errors.NotEnoughReplicas("")
+    for join in joins:
+        large_classic(mixed, join.member_id, num_bytes=201_000)
+    manager.error, manager.held = None, []
+    epoch = mixed.value().members["new"].epoch
+    answer = mixed.beat("new", epoch)
+    held, manager.held = manager.held, None
+    assert len(held) > 2
+    manager.error = errors.NotEnoughReplicas("")
+    held[0]()
+    manager.error = None
+    for append in held[1:]:
+        assert answer.waits
+        append()
+    assert answer.error_code == errors.CoordinatorNotAvailable.code
+    assert mixed.beat("new", epoch, frozenset()).error_code == 0
+    assert mixed.restarted().value() == mixed.value()
 
 
 # -- writes that take too long
@@ -99,6 +134,17 @@ def test_CG_30_classic_members_alone_hear_of_new_partitions_at_their_next_heartb
     mixed.topics["t"] = TopicOfGroup(T, 6)
     assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
     assert mixed.rejoin_and_sync(join)[1] == {0, 1, 2, 3, 4, 5}
+
+
+def test_a_heartbeat_of_a_classic_member_is_no_error_where_the_new_target_fits_no_batch(mixed, caplog):
+    mixed, join = classic_members_alone(mixed)
+    before = mixed.value()
+    for log in mixed.replica_manager.logs.values():
+        log.config = LogConfig(max_message_bytes=100)
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    assert mixed.heartbeat(join) == 0
+    assert mixed.value() is before
+    assert "a change is refused" in caplog.text
 
 
 def test_CG_55_a_heartbeat_that_downgrades_the_group_says_that_it_rebalances(mixed):

@@ -2,18 +2,19 @@
 
 import pytest
 
+from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.record.memory_records import MemoryRecords
 from tests.unit.replica.conftest import Node
 
-from .harness import OFFSETS_TOPIC, Harness
+from .harness import OFFSETS_TOPIC, Harness, MixedGroup
 
 
-def coordinated(node, partitions=2, **config):
+def coordinated(node, partitions=2, harness=Harness, **config):
     for partition in range(partitions):
         node.lead(TopicPartition(OFFSETS_TOPIC, partition))
-    harness = Harness(node.replica_manager, offsets_topic_num_partitions=partitions, **config)
+    harness = harness(node.replica_manager, offsets_topic_num_partitions=partitions, **config)
     harness.scheduler.tick()
     return harness
 
@@ -40,6 +41,15 @@ def test_a_partition_that_is_no_longer_led_refuses_commits(tmp_path):
     node.replica_manager.get_partition(partition).resign()
     assert harness.commit({("t", 0): 2}).result == {("t", 0): 16}
     assert harness.committed() == {("t", 0): 1}
+
+
+def test_a_member_whose_record_the_topics_settings_do_not_allow_is_refused_and_the_group_goes_on(tmp_path):
+    mixed = coordinated(Node(tmp_path, {OFFSETS_TOPIC: {"max.message.bytes": "1000"}}), harness=MixedGroup)
+    assert mixed.join_new("a").error_code == 0
+    large = mixed.join_new("b", topics=[letter * 249 for letter in "tuvwx"])
+    assert large.error_code == errors.UnknownServerError.code
+    assert mixed.join_new("c").error_code == 0
+    assert set(mixed.value().members) == {"a", "c"}
 
 
 def damaged(directory, value, at):
