@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
 from kcore.client.monitor import store_lock_at
 from kcore.common.text import plain_error
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
@@ -144,6 +145,8 @@ class GroupClient(AdminClient):
     def describe_group(self, group_id: str) -> GroupDescription:
         """Raises GroupIdNotFound, GroupAuthorizationFailed and so on; CoordinatorNotAvailable where no broker has
         become the coordinator within the timeout, or its process stands still."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
         coordinators: list[Node] = []
 
         def coordinator() -> Address:
@@ -231,6 +234,8 @@ class GroupClient(AdminClient):
 
     def commits(self, group_id: str) -> dict[TopicPartition, Commit]:
         """committed_offsets(), with all that is stored."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
+            return {}
         response = self._send_until_loaded(
             group_id,
             lambda: self._coordinator_address(group_id),
