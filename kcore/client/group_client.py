@@ -142,11 +142,16 @@ class GroupClient(AdminClient):
             for group in response.groups
         ]
 
+    def look_at_group(self, group_id: str) -> GroupDescription:
+        """describe_group() that makes no __consumer_offsets.  Not for what decides a change: a broker that has just
+        started may not know the topic yet."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        return self.describe_group(group_id)
+
     def describe_group(self, group_id: str) -> GroupDescription:
         """Raises GroupIdNotFound, GroupAuthorizationFailed and so on; CoordinatorNotAvailable where no broker has
         become the coordinator within the timeout, or its process stands still."""
-        if not self._has_topic(GROUP_METADATA_TOPIC):
-            raise GroupIdNotFound(f"there is no group {group_id!r}")
         coordinators: list[Node] = []
 
         def coordinator() -> Address:
@@ -234,8 +239,6 @@ class GroupClient(AdminClient):
 
     def commits(self, group_id: str) -> dict[TopicPartition, Commit]:
         """committed_offsets(), with all that is stored."""
-        if not self._has_topic(GROUP_METADATA_TOPIC):
-            return {}
         response = self._send_until_loaded(
             group_id,
             lambda: self._coordinator_address(group_id),
