@@ -205,7 +205,7 @@ def of_broker_settings(settings: Mapping[int, Mapping[str, Setting]]) -> Iterato
             brokers.setdefault(str(setting.value), []).append(number)
         if len(brokers) < 2:
             continue
-        values = ", ".join(f"{value} on {ids_text(numbers)}" for value, numbers in brokers.items())
+        values = ", ".join(f"{value or 'nothing'} on {ids_text(numbers)}" for value, numbers in brokers.items())
         own = [number for number, setting in found.items() if setting.source is ConfigSource.BROKER]
         if own:
             mend = f"`kcore configs unset --broker {own[0]} {name} --apply`"
