@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+#: Characters of an error's text, each of four bytes at most.
+MAX_TEXT = 8000
+
 
 class KafkaError(Exception):
     """Anything that kcore raises on purpose."""
+
+    def __str__(self) -> str:
+        """Cut where a string of the protocol, of 32767 bytes at most, would have no room for it: names may be long."""
+        text = super().__str__()
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
 
 
 class ApiError(KafkaError):

@@ -205,6 +205,7 @@ class AdminClient:
         self._senders: dict[Address, BlockingSender] = {}
         #: Of the cluster's last description.
         self._brokers: list[Address] = []
+        self._coordinators_topics: set[str] = set()  # that were seen
         self._on_silence = on_silence
         self._silence_lock = threading.Lock()
         self._silent = dict(silent)
@@ -262,6 +263,19 @@ class AdminClient:
         return ClusterDescription(
             response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
         )
+
+    def _has_topic(self, name: str) -> bool:
+        """Before FindCoordinator, which makes the coordinators' topic: who only looks makes none.  True also where the
+        topic may not be described."""
+        if name not in self._coordinators_topics:
+            try:
+                self.describe_cluster([name])
+            except UnknownTopicOrPartition:
+                return False
+            except ApiError:
+                return True
+            self._coordinators_topics.add(name)
+        return True
 
     def silent_brokers(self, brokers: Iterable[Node]) -> dict[int, Silence]:
         """By broker id, those that cannot be reached or do not answer within 1.5 s: the cluster may not know it yet.

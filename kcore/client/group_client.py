@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
 from kcore.client.monitor import store_lock_at
 from kcore.common.text import plain_error
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
@@ -140,6 +141,13 @@ class GroupClient(AdminClient):
             ListedGroup(group.group_id, group.protocol_type, group.group_state or None, node.broker_id)
             for group in response.groups
         ]
+
+    def look_at_group(self, group_id: str) -> GroupDescription:
+        """describe_group() that makes no __consumer_offsets.  Not for what decides a change: a broker that has just
+        started may not know the topic yet."""
+        if not self._has_topic(GROUP_METADATA_TOPIC):
+            raise GroupIdNotFound(f"there is no group {group_id!r}")
+        return self.describe_group(group_id)
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """Raises GroupIdNotFound, GroupAuthorizationFailed and so on; CoordinatorNotAvailable where no broker has

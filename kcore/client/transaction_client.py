@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from kcore.client.admin_client import RETRY_MS, AdminClient, Node, error_of, raise_error
+from kcore.common.topic_names import TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -111,6 +112,8 @@ class TransactionClient(AdminClient):
         """Raises TransactionalIdNotFound, TransactionalIdAuthorizationFailed and so on; CoordinatorNotAvailable."""
 
         def ask() -> TransactionDescription:
+            if not self._has_topic(TRANSACTION_STATE_TOPIC):
+                raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}")
             node = self._coordinator(transactional_id)
             request = dt.DescribeTransactionsRequest(transactional_ids=[transactional_id])
             response = self._send((node.host, node.port), request, dt.DescribeTransactionsResponse)

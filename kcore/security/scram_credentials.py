@@ -6,6 +6,7 @@ kcore does not authenticate with them yet.  Source: ScramCredentialUtils, ZkAdmi
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError
@@ -18,19 +19,22 @@ _MAX_ITERATIONS = 2**31 - 1
 _MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
-def stored_iterations(store: MetadataStore) -> dict[str, dict[int, int]]:
-    """User -> mechanism -> iterations, of all users that have credentials.
+def stored_iterations(store: MetadataStore, users: Collection[str] | None = None) -> dict[str, dict[int, int]]:
+    """User -> mechanism -> iterations, of those of these users that have credentials, None for all.
 
     What cannot be read is logged and left out.  Waits for the store.  Raises StoreError.
     """
-    nodes = [node for node in store.children(znodes.USER_CONFIGS) if node != znodes.DEFAULT_ENTITY]
+    if users is None:
+        nodes = [node for node in store.children(znodes.USER_CONFIGS) if node != znodes.DEFAULT_ENTITY]
+    else:
+        nodes = [znodes.sanitized(user) for user in users]
     stored = store.get_many([f"{znodes.USER_CONFIGS}/{node}" for node in nodes])
-    users = {}
+    found = {}
     for node, entry in zip(nodes, stored, strict=True):
         iterations = _iterations_in(node, entry.data) if entry is not None and entry.data else {}
         if iterations:
-            users[znodes.desanitized(node)] = iterations
-    return users
+            found[znodes.desanitized(node)] = iterations
+    return found
 
 
 def _iterations_in(node: str, data: bytes) -> dict[int, int]:

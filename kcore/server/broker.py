@@ -111,7 +111,11 @@ class Broker:
                 raise InvalidConfig(f"data_dir {data_dir} and log.dirs {','.join(dirs)} are both given: give one")
             dirs = [os.fspath(data_dir)]
         # DescribeConfigs and an authorizer see the arguments as if they came from a file of settings.
-        place = {"log.dirs": os.path.abspath(data_dir)} if data_dir is not None else {}
+        place = {}
+        if data_dir is not None:
+            path = os.path.abspath(os.fspath(data_dir))
+            # A comma would make two directories of it in log.dirs, which has no escape for one.
+            place["log.dir" if "," in path else "log.dirs"] = path
         if port and "listeners" not in config:
             place["listeners"] = f"{LOCAL_LISTENER.name}://{bracketed(host, port)}"
         if place:

@@ -103,8 +103,9 @@ class Transaction:
         with broker.transaction("shop") as transaction:
             transaction.produce("orders", "a book")
 
-    The end of the block commits, an exception in it aborts.  Without a block it stays open until commit() or abort(),
-    until its timeout, or until the next producer of the id, which aborts it.
+    The end of the block commits, an exception in it aborts.  Where commit() or abort() in it timed out, the block ends
+    without another attempt.  Without a block it stays open until commit() or abort(), until its timeout, or until the
+    next producer of the id, which aborts it.
     Not thread-safe.  It goes on where the broker restarts, or another one coordinates it.
     """
 
@@ -115,6 +116,8 @@ class Transaction:
         #: Partition -> the sequence of its next record.
         self._sequences: dict[TopicPartition, int] = {}
         self._is_ended = False
+        #: commit() or abort() has waited for as long as it may.
+        self._end_timed_out = False
         #: Of an end that was decided and did not get all its markers in time: whether it commits.
         self._unfinished_end: bool | None = None
         #: Of the cluster, 0 to 2.
@@ -187,7 +190,7 @@ class Transaction:
             return
         if exc_type is None:
             self.commit()
-        else:
+        elif not self._end_timed_out:  # else the abort would wait for the same once more
             with suppress(KafkaError, RuntimeError):  # the exception of the block says more
                 self.abort()
 
@@ -219,6 +222,13 @@ class Transaction:
             raise for_code(code)(f"{self._transactional_id}: the coordinator does not add {tp} to the transaction")
 
     def _end(self, *, is_commit: bool) -> None:
+        try:
+            self._end_in_time(is_commit)
+        except RequestTimedOut:
+            self._end_timed_out = True
+            raise
+
+    def _end_in_time(self, is_commit: bool) -> None:
         if self._unfinished_end is not is_commit:
             self._check_open()
             if not self._sequences:

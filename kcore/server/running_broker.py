@@ -401,7 +401,8 @@ def _serve(
         )
     )
     ports = [listener.port for listener in server.listeners]
-    start_monitor(calls.monitored, base.broker_id, base.working_dirs[0], ports, base.parts)
+    denied = services.auth.denied_brokers
+    start_monitor(calls.monitored, base.broker_id, base.working_dirs[0], ports, denied, base.parts)
     server.start(apis.handle)
     base.parts.callback(pool.shutdown)
     # Before everything else: what is answered after this, no client sees.

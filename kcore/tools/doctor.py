@@ -5,11 +5,12 @@ What it looks at is what the other commands show; what counts as wrong is in fin
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 import click
@@ -117,6 +118,8 @@ class ClusterExamination(_Examination):
         live = [node for node in state.cluster.brokers.values() if node.broker_id not in state.silent]
         self.examined = {"brokers": len(live), "topics": len(state.cluster.topics), "partitions": len(state.partitions)}
         yield from findings.of_brokers(state)
+        for node in live:
+            yield from findings.of_denied_brokers(node.broker_id, self._denied_brokers(node))
         yield from findings.of_partitions(state, lambda problem, broker: self._cause(state, problem, broker))
         yield from self._transactions(state, live)
         yield from self._groups()
@@ -125,6 +128,15 @@ class ClusterExamination(_Examination):
 
     def _client(self, kind: type[_Client]) -> AbstractContextManager[_Client]:
         return cluster_client(kind, self._args, ends_where_locked=True, silent=self._silent)
+
+    def _denied_brokers(self, node: Node) -> list[str]:
+        """What a broker of this machine says of requests of brokers that its authorizer denies."""
+        try:
+            directory = directory_of_address((node.host, node.port), node, self._args.timeout)
+            denied: list[str] = ask_broker(directory, "denied_brokers", self._args.timeout)
+        except (MonitorError, OSError):
+            return []
+        return denied
 
     def _cause(self, state: ClusterState, problem: PartitionProblem, broker: int) -> Cause | None:
         """What the leader says, if it runs on this machine."""
@@ -303,7 +315,7 @@ class DirectoryExamination(_Examination):
 
     def _open_transactions(self, directory: str) -> Iterator[Finding]:
         try:
-            with open_log(directory) as log:
+            with _without_log_lines(), open_log(directory) as log:
                 explained = explain_lso(log)
         except (OSError, KafkaError) as error:
             self._not_examined(directory, error)
@@ -316,6 +328,18 @@ class DirectoryExamination(_Examination):
                     tp, held.first_offset, held.producer_id, held.producer_epoch, -1, held.last_timestamp
                 )
                 yield findings.of_held_log(tp, transaction, directory)
+
+
+@contextmanager
+def _without_log_lines() -> Iterator[None]:
+    """What an opened log has to say of its files is not among the findings: those are verify's."""
+    logger = logging.getLogger("kcore.log")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _last_written_ms(data_dir: str) -> int | None:

@@ -76,6 +76,16 @@ def of_brokers(state: ClusterState) -> Iterator[Finding]:
         yield Finding("store_locked", state.store_lock, "end that process, or let it release the file")
 
 
+def of_denied_brokers(number: int, denied: Iterable[str]) -> Iterator[Finding]:
+    for text in denied:
+        yield Finding(
+            "brokers_denied",
+            f"broker {number}: {text}: what `kcore cluster` and clients see of the cluster may be old",
+            "an ACL for CLUSTER_ACTION on the cluster, or super.users and a restart, lets them; then start the brokers "
+            "one after the other, since a controller does not send again what was refused",
+        )
+
+
 def of_partitions(state: ClusterState, cause_of: Callable[[PartitionProblem, int], Cause | None]) -> Iterator[Finding]:
     """cause_of(problem, broker): why a replica on a live broker is not in sync, as far as that is known."""
     groups: dict[tuple[int, ...], list[PartitionProblem]] = {}
@@ -195,7 +205,7 @@ def of_broker_settings(settings: Mapping[int, Mapping[str, Setting]]) -> Iterato
             brokers.setdefault(str(setting.value), []).append(number)
         if len(brokers) < 2:
             continue
-        values = ", ".join(f"{value} on {ids_text(numbers)}" for value, numbers in brokers.items())
+        values = ", ".join(f"{value or 'nothing'} on {ids_text(numbers)}" for value, numbers in brokers.items())
         own = [number for number, setting in found.items() if setting.source is ConfigSource.BROKER]
         if own:
             mend = f"`kcore configs unset --broker {own[0]} {name} --apply`"

@@ -82,7 +82,7 @@ def _run_describe(args: Arguments) -> int:
             status = _report_brokers(unasked, errors)
         for name in names:
             try:
-                group = client.describe_group(name)
+                group = client.look_at_group(name)
                 positions = positions_of(client, group)
             except ApiError as error:
                 missing = True

@@ -111,7 +111,8 @@ def run(args: Arguments) -> int:
     args.to = args.to or args.to_offset or args.to_datetime
     with group_client(args, ends_where_locked=True) as (client, _):
         group = _described(client, args)
-        moves = _plan(client, args, [] if args.all_topics else _named(client, args.topic))
+        committed = {} if group is None else client.committed_offsets(args.group)
+        moves = _plan(client, args, committed, [] if args.all_topics else _named(client, args.topic))
         if args.apply and group is not None and group.members:
             raise NonEmptyGroup(f"nothing is changed: {members_text(group)}. Stop them first")
         errors: dict[TopicPartition, ApiError | None] = {}
@@ -131,7 +132,8 @@ def run(args: Arguments) -> int:
 def _described(client: GroupClient, args: Arguments) -> GroupDescription | None:
     """None for a group that --apply would make.  Raises GroupIdNotFound for one without offsets to move, UsageError."""
     try:
-        return client.describe_group(args.group)
+        describe = client.describe_group if args.apply else client.look_at_group
+        return describe(args.group)
     except GroupIdNotFound:
         if args.all_topics or args.by is not None:
             groups, _ = client.list_groups()
@@ -152,8 +154,9 @@ def _named(client: GroupClient, words: Iterable[str]) -> list[TopicPartition]:
         raise UnknownTopicOrPartition(f"{error}{hint}") from None
 
 
-def _plan(client: GroupClient, args: Arguments, named: list[TopicPartition]) -> list[_Move]:
-    committed = client.committed_offsets(args.group)
+def _plan(
+    client: GroupClient, args: Arguments, committed: dict[TopicPartition, int], named: list[TopicPartition]
+) -> list[_Move]:
     tps = sorted(committed) if args.all_topics else named
     existing = client.describe_cluster().topics
     gone = [tp for tp in tps if tp.topic not in existing or tp.partition not in existing[tp.topic].partitions]

@@ -291,7 +291,8 @@ def _show(
             print(json_line(fields | {"problem": error_text(errors.get(tp))}), flush=True)
         return
     begun = sum(move.target != args.to and errors.get(move.topic_partition) is None for move in moves)
-    done = "move" if args.apply else "would move; --apply moves them"
+    moving = "moves" if begun == 1 else "move"
+    done = moving if args.apply else "would move; --apply moves them"
     print(f"broker {node.broker_id}: {counted(begun, 'log')} {done}")
     for move in moves:
         tp = move.topic_partition

@@ -36,6 +36,7 @@ _STALE_MS = 5000
 @command(
     example="kcore reassign orders --to 1,2,3 --wait",
     exactly_one_of=[("--to", "--status", "--cancel", "--unthrottle")],
+    one_of=[("--dry-run", "--apply")],
 )
 @click.argument(
     "partitions",
@@ -68,6 +69,7 @@ _STALE_MS = 5000
     "else until --unthrottle",
 )
 @click.option("--dry-run", is_flag=True, help="with --to: print what would be moved, and move nothing")
+@click.option("--apply", "--execute", is_flag=True, help="begin the move: so it does without this option too")
 @click.option("--wait", is_flag=True, help="with --to: wait until all is moved, or until Ctrl-C")
 @cluster_options("one JSON object a line for each partition")
 def run(args: Arguments) -> int:

@@ -36,13 +36,14 @@ _WORDS = {
 _SOUND = ("identical", "agrees")
 
 
-#: Of --check and --dry-run, here and in `kcore spark reindex`.
-INDEX_CHOICES = [("--check", "--dry-run")]
+#: Of what is done with an index, here and in `kcore spark reindex`.
+INDEX_CHOICES = [("--check", "--dry-run", "--apply")]
 
 
 def index_options() -> Decorator:
     """What is to be done, here and by `kcore spark reindex`."""
     return several(
+        click.option("--apply", is_flag=True, help="write: so it does without this option too"),
         click.option("--check", is_flag=True, help="only compare; exit 1 when a file contradicts the log"),
         click.option("--dry-run", is_flag=True, help="list what would be written, write nothing"),
         click.option(

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from kcore.client.admin_client import Address
 from kcore.common.text import counted
 from kcore.common.time import SYSTEM_TIME, Time
+from kcore.log.partition_metadata import format_topic_id
 from kcore.web import shown
 from kcore.web.cluster_reader import TIMEOUT_MS, ClusterReader
 from kcore.web.jobs import Jobs
@@ -122,6 +123,7 @@ def _templates(site: Site) -> Environment:
         "size": shown.size,
         "date": shown.date,
         "ago": lambda timestamp_ms: shown.ago(timestamp_ms, site.time.milliseconds()),
+        "topic_id": format_topic_id,
         "ids": lambda ids: ", ".join(map(str, ids)) or "none",
     }
     environment.globals |= {"url": url, "counted": counted, "FORMS": shown.FORMS}

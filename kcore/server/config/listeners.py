@@ -118,7 +118,9 @@ def inter_broker_security_protocol(config: Settings) -> SecurityProtocol:
 def check_listeners(values: Settings, *, is_cluster_member: bool) -> None:
     """Raises InvalidConfig for names that do not go together.  A broker alone may have no listener between brokers.
     Source: KafkaConfig.validateValues, Kafka 3.9."""
-    _protocols(values["listener.security.protocol.map"])
+    protocols = _protocols(values["listener.security.protocol.map"])
+    if values["listeners"] is None and protocols.get("PLAINTEXT") is not SecurityProtocol.PLAINTEXT:
+        raise InvalidConfig("without listeners, listener.security.protocol.map needs PLAINTEXT:PLAINTEXT")
     names = [listener.name for listener in listeners_of(values, "listeners")] or ["PLAINTEXT"]
     advertised = [listener.name for listener in listeners_of(values, "advertised.listeners")] or names
     unknown = sorted(set(advertised) - set(names))

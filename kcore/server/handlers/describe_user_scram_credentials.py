@@ -27,8 +27,9 @@ class Handler:
         self._stored_iterations = services.scram_iterations
 
     def handle(self, context: RequestContext, body: DescribeUserScramCredentialsRequest) -> None:
-        stored = self._stored_iterations()
-        counts = Counter(user.name for user in body.users or ()) or Counter(list(stored))
+        named = Counter(user.name for user in body.users or ())
+        stored = self._stored_iterations([*named] or None)
+        counts = named or Counter(list(stored))
         context.respond(
             DescribeUserScramCredentialsResponse(
                 results=[_result(user, count, stored.get(user)) for user, count in counts.items()]

@@ -170,7 +170,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 def serve_monitoring(host: str, port: int, reports: Reports, parts: ExitStack) -> int:
     """Answer until `parts` is closed; the port.  Raises OSError."""
-    endpoint = HttpEndpoint(host, port, reports)
+    try:
+        endpoint = HttpEndpoint(host, port, reports)
+    except OSError as error:
+        address = f"kcore.monitoring.address {host}:{port}"
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from error
     endpoint.start()
     parts.callback(endpoint.shutdown)
     return endpoint.port

@@ -144,16 +144,24 @@ class Monitored(Protocol):
     def explain_lso(self) -> Callable[..., LsoExplanation]: ...
 
 
-def start_monitor(broker: Monitored, broker_id: int, data_dir: str, ports: Sequence[int], parts: ExitStack) -> None:
+def start_monitor(
+    broker: Monitored,
+    broker_id: int,
+    data_dir: str,
+    ports: Sequence[int],
+    denied_brokers: Mapping[Any, str],
+    parts: ExitStack,
+) -> None:
     """For `kcore metrics`, `kcore explain` and who looks for a locked store, until `parts` closes it.  A broker serves
     without it too.
 
-    ports: of its listeners, which tell the brokers of one process apart.
+    ports: of its listeners, which tell the brokers of one process apart.  denied_brokers: that of AuthHelper.
     """
     commands = {
         "metrics": broker.metrics,
         "ports": lambda: list(ports),
         "store_lock": lambda: _as_dict(broker.store.lock()),
+        "denied_brokers": lambda: list(denied_brokers.values()),
         "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
         "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
         "explain_lso": lambda **question: _explanation(broker.explain_lso(**question)),

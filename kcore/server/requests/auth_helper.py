@@ -43,7 +43,8 @@ class AuthHelper:
     """Asks the authorizer; without one everything is allowed.  Thread-safe.
 
     Handlers of frequent requests look at is_enabled, once for each request.  denied_brokers: what the log has said of
-    requests that only brokers send, by who sent them and the API.  What is no AuthorizationResult denies, as DENIED.
+    requests that only brokers send, by who sent them and the API, until they are allowed one.  What is no
+    AuthorizationResult denies, as DENIED.
     """
 
     __slots__ = ("_has_named_result", "authorizer", "denied_brokers", "is_enabled")
@@ -84,8 +85,13 @@ class AuthHelper:
             return True
         action = Action(operation, ResourcePattern(resource_type, name), 1, True, log_if_denied)
         is_allowed = self._ask(context, [action])[0]
-        if not is_allowed and operation is AclOperation.CLUSTER_ACTION and log_if_denied:
-            self._warn_of_denied_broker(context)
+        if operation is AclOperation.CLUSTER_ACTION and log_if_denied:
+            if not is_allowed:
+                self._warn_of_denied_broker(context)
+            elif self.denied_brokers:
+                principal = str(context.principal)
+                for key in [key for key in list(self.denied_brokers) if key[0] == principal]:
+                    self.denied_brokers.pop(key, None)
         return is_allowed
 
     def _warn_of_denied_broker(self, context: RequestContext) -> None:

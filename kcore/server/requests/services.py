@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from kcore.common.time import Time
     from kcore.coordinator.coordinators import Coordinators
@@ -61,7 +61,7 @@ class Services:
     group_configs: StoredGroupConfigs
     auth: AuthHelper
     #: Of SCRAM credentials in the store: user -> mechanism -> iterations.  Waits for the store.  Raises StoreError.
-    scram_iterations: Callable[[], Mapping[str, Mapping[int, int]]]
+    scram_iterations: Callable[[Collection[str] | None], Mapping[str, Mapping[int, int]]]
     #: The lowest and the highest version of each API.
     served_apis: Mapping[ApiKey, tuple[int, int]]
     features: Callable[[], Features]

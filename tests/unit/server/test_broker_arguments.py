@@ -104,6 +104,16 @@ def test_a_time_that_is_no_clock_is_refused():
         kcore.Broker(time=5)
 
 
+def test_a_data_dir_with_a_comma_is_not_shown_as_two_log_dirs(tmp_path):
+    directory = tmp_path / "a,b"
+    with kcore.Broker(directory) as broker:
+        assert (broker.config["log.dirs"], broker.config["log.dir"]) == (None, str(directory))
+        broker.produce("orders", "a")
+        assert [path.name for path in tmp_path.iterdir()] == ["a,b"]
+    with kcore.Broker(tmp_path / "c") as broker:
+        assert broker.config["log.dirs"] == str(tmp_path / "c")
+
+
 def test_data_dir_and_log_dirs_together_are_refused(tmp_path):
     for name in ("log_dirs", "log_dir"):
         with pytest.raises(InvalidConfig, match=r"data_dir .*/a and log\.dirs b are both given"):

@@ -227,6 +227,27 @@ def test_a_commit_below_min_insync_replicas_says_which_partition_has_too_few_and
             transaction.commit()
 
 
+def test_a_block_in_which_a_commit_timed_out_does_not_wait_for_an_abort_too(monkeypatch):
+    with kcore.Cluster(2, **SETTINGS | {"transaction.state.log.num.partitions": 1}) as cluster:
+        cluster.create_topic("t")
+        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
+        asked = []
+        with pytest.raises(errors.RequestTimedOut, match="waited 500 ms"), cluster.transaction("shop") as transaction:
+            transaction.produce("t", "a")
+            decide = transaction._decide
+
+            def refused(*, is_commit):
+                asked.append(is_commit)
+                raise errors.CoordinatorNotAvailable("no coordinator")
+
+            monkeypatch.setattr(transaction, "_decide", refused)
+            transaction.commit()
+        assert set(asked) == {True}
+        monkeypatch.setattr(transaction, "_decide", decide)
+        transaction.commit()
+        assert committed(cluster, "t") == [b"a"]
+
+
 def test_a_client_and_a_transaction_of_the_broker_fence_each_other():
     with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
         broker.create_topic("t")

@@ -59,6 +59,22 @@ def test_ADM_37_credentials_in_the_store_are_described_without_their_secrets(cli
     assert described(client, "c", "a@b") == [("c", ResourceNotFound.code, []), ("a@b", 0, [(1, 4096), (2, 8192)])]
 
 
+def test_ADM_37_only_the_nodes_of_the_users_that_are_named_are_read(client, store, monkeypatch):
+    for user in ("a", "b%40c", "d"):
+        put(store, user, **{"SCRAM-SHA-256": CREDENTIAL.format(4096)})
+    read = []
+    get_many = store.get_many
+    monkeypatch.setattr(store, "get_many", lambda paths: (read.extend(paths), get_many(paths))[1])
+    assert described(client, "b@c", "nobody") == [("b@c", 0, [(1, 4096)]), ("nobody", ResourceNotFound.code, [])]
+    assert [path.rpartition("/")[2] for path in read] == ["b%40c", "nobody"]
+
+
+def test_a_name_that_leaves_no_room_in_an_answers_text_is_answered_with_its_own_error(client):
+    """And not with UNKNOWN_SERVER_ERROR, since no string has room for a text about it."""
+    name = "n" * 32_760
+    assert described(client, name) == [(name, ResourceNotFound.code, [])]
+
+
 def test_ADM_37_a_user_that_is_named_twice_is_refused_and_the_others_are_described(client, store):
     put(store, "a", **{"SCRAM-SHA-256": CREDENTIAL.format(4096)})
     assert described(client, "b", "a", "b") == [("b", DuplicateResource.code, []), ("a", 0, [(1, 4096)])]

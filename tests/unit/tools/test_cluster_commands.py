@@ -167,6 +167,15 @@ def test_partitions_move_and_their_preferred_leaders_are_elected(cluster, run, t
     assert text("elect", "m:0", "--unclean")[:2] == (0, "m-0: its leader is alive\n")
 
 
+def test_a_move_begins_with_and_without_apply_but_not_with_a_dry_run(cluster, run, text):
+    run("topics", "create", "applied", "--assign", "1")
+    status, _, err = text("reassign", "applied", "--to", "2", "--dry-run", "--apply")
+    assert status == 2 and "--dry-run" in err
+    for number, option in ((2, "--apply"), (1, "--execute")):
+        assert text("reassign", "applied", "--to", str(number), option, "--wait")[0] == 0
+    run("topics", "delete", "applied")
+
+
 def test_a_move_is_shown_and_cancelled(cluster, run, text):
     for broker in cluster.brokers.values():
         broker.config.reconfigure({"follower.replication.throttled.rate": 1})

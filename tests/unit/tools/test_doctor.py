@@ -24,6 +24,7 @@ from tests import golden_data
 from tests.unit.log.logs import batch, idempotent, marker
 from tests.unit.tools.command import LOG, flip, run_json
 from tests.unit.tools.test_groups import coordinator, member
+from tests.waiting import wait_until
 
 SETTINGS = {"offsets_topic_num_partitions": 1, "log_retention_check_interval_ms": 1 << 62}
 
@@ -52,6 +53,37 @@ def commit(broker, group, offsets):
 
 
 # -- a cluster --------------------------------------------------------------------------------------------------------
+
+
+def test_no_line_of_a_log_is_among_the_findings_about_a_directory(tmp_path, caplog, capfd):
+    """A segment that the cleaner has emptied is named in the log when it is opened."""
+    shutil.copytree(golden_data.data_dir() / "g-compact-0", tmp_path / "g-compact-0")
+    shutil.copy(golden_data.data_dir() / "cleaner-offset-checkpoint", tmp_path)
+    main(["doctor", str(tmp_path)])
+    assert not caplog.records
+    with kcore.open_log(tmp_path / "g-compact-0"):
+        assert caplog.records  # and everybody else is told
+
+
+def test_brokers_that_an_acl_keeps_from_copying_are_a_finding_until_they_may_again(capsys):
+    """Metadata do not show it: the broker that should hear of a smaller ISR refuses that too."""
+    acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "allow_everyone_if_no_acl_found": True}
+    with kcore.Cluster(2, **SETTINGS, **acls) as cluster:
+        cluster.create_topic("orders", min_insync_replicas=1)
+        servers = ("--bootstrap", cluster.bootstrap_servers)
+        words = ["--principal", "User:alice", "--operation", "alter", "--cluster", "--apply", *servers]
+        assert main(["acls", "add", *words]) == 0
+        wait_until(lambda: any(broker.running.services.auth.denied_brokers for broker in cluster.brokers.values()))
+        capsys.readouterr()
+
+        def denied():
+            main(["doctor", *servers])
+            return "the authorizer denies CLUSTER_ACTION" in capsys.readouterr().out
+
+        assert denied()
+        for broker in cluster.brokers.values():
+            broker.running.services.auth.authorizer.is_super_user = lambda context: True
+        wait_until(lambda: not denied())
 
 
 def test_a_sound_broker_has_no_findings(capsys):

@@ -16,6 +16,7 @@ from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS, lasting_session
 from tests.unit.server.client import Client
+from tests.unit.tools.command import run_text
 from tests.waiting import wait_until
 
 #: They are spread over the partitions of __consumer_offsets, so over the brokers.
@@ -126,6 +127,19 @@ def member(client, group, partitions, instance_id=None, protocol_type="consumer"
     finally:
         leaving = leave.MemberIdentity(member_id=joined[-1].member_id, group_instance_id=instance_id)
         assert client.ask(leave.LeaveGroupRequest(group_id=group, members=[leaving]), 3).error_code == 0
+
+
+def test_who_looks_for_a_group_makes_no_topic_of_groups(capsys):
+    with kcore.Broker() as broker:
+        broker.create_topic("orders")
+        servers = ("--bootstrap", broker.bootstrap_servers)
+        assert run_text(capsys, "groups", "list", *servers) == (0, "", "")
+        assert run_text(capsys, "groups", "describe", "x", *servers) == (2, "", "kcore: there is no group 'x'\n")
+        plan = run_text(capsys, "groups", "reset", "x", "--topic", "orders", "--to", "earliest", *servers)
+        assert plan[0] == 0 and "--apply makes it" in plan[1]
+        assert "__consumer_offsets" not in run_text(capsys, "topics", "describe", *servers)[1]
+        assert main(["groups", "reset", "x", "--topic", "orders", "--to", "earliest", "--apply", *servers]) == 0
+        assert main(["groups", "describe", "x", *servers]) == 0
 
 
 def test_the_groups_of_all_brokers_are_listed_and_described_by_their_coordinators(cluster, run, text):

@@ -99,12 +99,15 @@ def test_a_topic_is_described_with_the_process_that_has_locked_the_store(locked,
 
 def test_groups_without_a_coordinator_are_not_waited_for_while_the_store_is_locked(locked, capsys):
     bootstrap, _, by = locked
-    for words in ("groups describe g", "groups delete g", "consume orders --group g"):
+    for words in ("groups delete g", "consume orders --group g"):
         # Longer than the deadline of a test.
         assert main([*words.split(), "--timeout", "20", *bootstrap]) == 2
         err = capsys.readouterr().err
         # The first request has the broker make __consumer_offsets, which waits for the store.
         assert err.startswith(f"kcore: {bootstrap[1]}: no answer: the metadata store ") and by in err
+    # Who only looks has no topic made, and needs no store.
+    assert main(["groups", "describe", "g", *bootstrap]) == 2
+    assert capsys.readouterr().err == "kcore: there is no group 'g'\n"
 
 
 def test_a_group_whose_coordinator_changes_while_the_store_is_locked_is_refused_with_who_has_locked_it(

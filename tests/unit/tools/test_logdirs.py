@@ -96,7 +96,7 @@ def test_a_move_is_planned_then_carried_out_and_waited_for(broker, text, places)
     assert broker.log("t", 0).parent_dir == source and not broker.replica_manager.log_manager.future_logs()
     status, out, err = text("move", "t:0", "--to", target, "--apply", "--wait")
     assert (status, err) == (0, "")
-    assert out.startswith(f"broker {broker.broker_id}: 1 log move\n") and out.endswith("1 log moved\n")
+    assert out.startswith(f"broker {broker.broker_id}: 1 log moves\n") and out.endswith("1 log moved\n")
     assert broker.log("t", 0).parent_dir == target
     again = text("move", "t:0", "--to", target, "--apply", "--wait")[1]
     assert again == f"broker {broker.broker_id}: 0 logs move\n  t-0: is there already: nothing to do\n"

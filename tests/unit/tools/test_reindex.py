@@ -185,6 +185,14 @@ def test_a_dry_run_lists_what_the_run_then_writes(data, capsys):
     assert changed == {str(Path(name).relative_to(data)) for name, _ in wanted}
 
 
+def test_apply_says_in_full_what_is_done_anyway_and_does_not_go_with_a_dry_run(data, capsys):
+    assert main(["reindex", str(data), "--apply", "--dry-run"]) == 2
+    assert main(["reindex", str(data), "--apply", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["reindex", str(data), "--dry-run", "--quiet"]) == 0
+    assert capsys.readouterr().out.endswith("0 files to write\n")
+
+
 def test_an_index_without_a_log_goes(data, capsys):
     orphan = data / "g-none-0" / f"{7:020}.index"
     orphan.write_bytes(bytes(8))

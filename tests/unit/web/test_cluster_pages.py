@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,9 @@ def test_topics_are_listed_filtered_and_sorted_by_the_server(page):
 def test_a_topic_has_its_settings_and_a_page_of_partitions_with_leader_isr_and_offsets(cluster, page):
     text = page("/topic?name=orders")
     rows = cells(text)
+    # As Kafka's tools and partition.metadata spell it.
+    spelt = (Path(cluster.brokers[0].data_dir) / "orders-0" / "partition.metadata").read_text().split()[-1]
+    assert f"Topic id {spelt}" in words(text)
     assert [row[0] for row in rows] == [str(number) for number in range(50)]
     leader = str(cluster.leader("orders", 7))
     assert rows[7][:2] == ["7", leader]

@@ -105,6 +105,7 @@ def test_a_listener_named_in_lower_case_is_the_same_as_in_upper_case():
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "a different name"),
         ({"listener.security.protocol.map": "INTERNAL=PLAINTEXT"}, "is not NAME:PROTOCOL"),
         ({"listener.security.protocol.map": "INTERNAL:TLS"}, "is not NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "INTERNAL:PLAINTEXT"}, "without listeners, .* needs PLAINTEXT:PLAINTEXT"),
         (TWO | {"advertised.listeners": "OTHER://h:1"}, "no security protocol for OTHER"),
         (TWO | {"advertised.listeners": "PLAINTEXT://h:1"}, "no security protocol for PLAINTEXT"),
         ({"listeners": "PLAINTEXT://:1", "advertised.listeners": "SSL://h:1"}, "not SSL"),
