@@ -154,15 +154,19 @@ def acls(tools: KafkaTools) -> None:
     prefixed = ("--topic", "v-", "--resource-pattern-type", "prefixed")
     deny = ("--deny-principal", "User:*", "--deny-host", "10.0.0.1", "--operation", "Write")
     tools.run("AclCommand", "--add", *deny, *prefixed)
+    two_phase = ("--transactional-id", "x", "--operation", "TwoPhaseCommit")
+    tools.run("AclCommand", "--add", "--allow-principal", "User:bob", *two_phase)
     topic = r"resourceType=TOPIC, name=u, patternType=LITERAL"
     until(lambda: tools.run("AclCommand", "--list"), topic, r"resourceType=GROUP, name=g, patternType=LITERAL",
           r"resourceType=TOPIC, name=v-, patternType=PREFIXED",
           r"\(principal=User:alice, host=\*, operation=DESCRIBE, permissionType=ALLOW\)",
+          r"\(principal=User:bob, host=\*, operation=TWO_PHASE_COMMIT, permissionType=ALLOW\)",
           r"\(principal=User:\*, host=10\.0\.0\.1, operation=WRITE, permissionType=DENY\)")  # fmt: skip
     until(lambda: tools.run("AclCommand", "--list", "--topic", "u"), topic)
     tools.run("AclCommand", "--remove", "--force", "--topic", "u")
     tools.run("AclCommand", "--remove", "--force", *prefixed)
     tools.run("AclCommand", "--remove", "--force", "--group", "g")
+    tools.run("AclCommand", "--remove", "--force", "--transactional-id", "x")
     until(lambda: tools.run("AclCommand", "--list"), r"\A\s*\Z")
 
 
