@@ -83,6 +83,7 @@ def topics(tools: KafkaTools, cluster: kcore.Cluster) -> None:
         cluster.produce(TOPIC, f"{number}", partition=number % 2)
     tools.run("TopicCommand", "--alter", "--topic", TOPIC, "--partitions", "3")
     until(lambda: tools.run("TopicCommand", *of), "PartitionCount: 3", r"Partition: 2\tLeader: [01]\t")
+    until(lambda: tools.run("GetOffsetShell", "--topic", TOPIC), rf"^{TOPIC}:2:0$")
     ends = re.findall(rf"^{TOPIC}:(\d):(\d+)$", tools.run("GetOffsetShell", "--topic", TOPIC), re.MULTILINE)
     if [number for number, _ in ends] != ["0", "1", "2"] or sum(int(end) for _, end in ends) != RECORDS + 2 * MORE:
         raise RuntimeError(f"kafka-get-offsets shows {ends}")
@@ -154,15 +155,19 @@ def acls(tools: KafkaTools) -> None:
     prefixed = ("--topic", "v-", "--resource-pattern-type", "prefixed")
     deny = ("--deny-principal", "User:*", "--deny-host", "10.0.0.1", "--operation", "Write")
     tools.run("AclCommand", "--add", *deny, *prefixed)
+    two_phase = ("--transactional-id", "x", "--operation", "TwoPhaseCommit")
+    tools.run("AclCommand", "--add", "--allow-principal", "User:bob", *two_phase)
     topic = r"resourceType=TOPIC, name=u, patternType=LITERAL"
     until(lambda: tools.run("AclCommand", "--list"), topic, r"resourceType=GROUP, name=g, patternType=LITERAL",
           r"resourceType=TOPIC, name=v-, patternType=PREFIXED",
           r"\(principal=User:alice, host=\*, operation=DESCRIBE, permissionType=ALLOW\)",
+          r"\(principal=User:bob, host=\*, operation=TWO_PHASE_COMMIT, permissionType=ALLOW\)",
           r"\(principal=User:\*, host=10\.0\.0\.1, operation=WRITE, permissionType=DENY\)")  # fmt: skip
     until(lambda: tools.run("AclCommand", "--list", "--topic", "u"), topic)
     tools.run("AclCommand", "--remove", "--force", "--topic", "u")
     tools.run("AclCommand", "--remove", "--force", *prefixed)
     tools.run("AclCommand", "--remove", "--force", "--group", "g")
+    tools.run("AclCommand", "--remove", "--force", "--transactional-id", "x")
     until(lambda: tools.run("AclCommand", "--list"), r"\A\s*\Z")
 
 
@@ -174,11 +179,13 @@ def replicas(tools: KafkaTools, work: Path) -> None:
         path.write_text(json.dumps({"version": 1, **content}))
         return str(path)
 
-    dirs = tools.run("LogDirsCommand", "--describe", "--topic-list", TOPIC)
-    found = json.loads(dirs[dirs.index("{") :])["brokers"]
-    names = [sorted(replica["partition"] for replica in broker["logDirs"][0]["partitions"]) for broker in found]
-    if names != [[f"{TOPIC}-{number}" for number in range(3)]] * 2:
-        raise RuntimeError(f"kafka-log-dirs shows\n{dirs}")
+    def replicas_by_broker() -> str:
+        printed = tools.run("LogDirsCommand", "--describe", "--topic-list", TOPIC)
+        brokers = json.loads(printed[printed.index("{") :])["brokers"]
+        names = [[replica["partition"] for replica in broker["logDirs"][0]["partitions"]] for broker in brokers]
+        return str([sorted(of_broker) for of_broker in names])
+
+    until(replicas_by_broker, re.escape(str([[f"{TOPIC}-{number}" for number in range(3)]] * 2)))
     deletion = plan("delete", partitions=[{"topic": TOPIC, "partition": 0, "offset": DELETED}])
     deleted = tools.run("DeleteRecordsCommand", "--offset-json-file", deletion)
     shows(deleted, rf"^partition: {TOPIC}-0\tlow_watermark: {DELETED}$")
@@ -246,7 +253,8 @@ def groups(tools: KafkaTools, bootstrap_servers: str, protocol: str) -> None:
         shows(tools.run("GroupsCommand", "--list"), rf"^{protocol} +{type_name} +consumer")
         shows(tools.run(GROUPS, "--delete", *of), "GroupNotEmptyException")
     reset = ("--reset-offsets", *of, "--topic", f"{TOPIC}:0", "--to-offset", "20")
-    shows(tools.run(GROUPS, *reset, "--dry-run"), rf"^{protocol} +{TOPIC} +0 +20")
+    # Once the coordinator knows that the member has left.
+    until(lambda: tools.run(GROUPS, *reset, "--dry-run"), rf"^{protocol} +{TOPIC} +0 +20")
     shows(tools.run(GROUPS, *reset, "--execute"), rf"^{protocol} +{TOPIC} +0 +20")
     shows(tools.run(GROUPS, "--delete-offsets", *of, "--topic", f"{TOPIC}:1"), rf"^{TOPIC} +1 +Successful")
     left = tools.run(GROUPS, "--describe", *of, "--offsets")
@@ -272,7 +280,8 @@ def hanging_transaction(tools: KafkaTools, broker: kcore.Broker) -> None:
     broker.create_topic("held")
     with broker.transaction("late") as late:
         late.produce("held", "in time")
-    start = broker.log("held").log_end_offset
+    start = 2  # after the record and its marker
+    until(lambda: f"{broker.log('held').last_stable_offset}", f"^{start}$")
     state = broker.running.services.transaction_coordinator.describe("late")
     with Client(broker) as client:
         producer = TransactionalClient(client, "late")
@@ -288,11 +297,8 @@ def hanging_transaction(tools: KafkaTools, broker: kcore.Broker) -> None:
         shows(run("find-hanging", *asked, "--max-transaction-timeout", "0"), row)
     shows(run("describe-producers", *at), rf"^{state.producer_id}\s.*\s{start}\s*$")
     run("abort", *at, "--start-offset", str(start))
-    deadline = time.monotonic() + DEADLINE_S
-    while broker.log("held").last_stable_offset != broker.log("held").log_end_offset:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"the last stable offset stays at {broker.log('held').last_stable_offset}")
-        time.sleep(0.05)
+    end = broker.log("held").log_end_offset
+    until(lambda: f"{broker.log('held').last_stable_offset}", f"^{end}$")
     read = [record.value for record in broker.log("held").records(isolation="read_committed")]
     if read != [b"in time", b"behind it"]:
         raise RuntimeError(f"committed are {read}")

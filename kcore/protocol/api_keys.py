@@ -214,6 +214,9 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
 
+#: What is served instead where unstable.api.versions.enable is on.
+UNSTABLE: dict[ApiKey, tuple[int, int]] = {ApiKey.INIT_PRODUCER_ID: (0, 6)}
+
 #: What a broker that is a member of a cluster announces and serves beside them, on every listener, as a 3.9 broker with
 #: ZooKeeper does.  A broker alone does not: nobody but itself decides what it leads.
 INTER_BROKER: dict[ApiKey, tuple[int, int]] = {
@@ -229,9 +232,10 @@ INTER_BROKER: dict[ApiKey, tuple[int, int]] = {
 SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED | INTER_BROKER, "0.1.0")
 
 
-def served_apis(is_cluster_member: bool) -> dict[ApiKey, tuple[int, int]]:
+def served_apis(is_cluster_member: bool, has_unstable: bool = False) -> dict[ApiKey, tuple[int, int]]:
     """Version ranges of what such a broker serves, in order of API key."""
-    return dict(sorted((SUPPORTED | INTER_BROKER if is_cluster_member else SUPPORTED).items()))
+    served = SUPPORTED | (UNSTABLE if has_unstable else {}) | (INTER_BROKER if is_cluster_member else {})
+    return dict(sorted(served.items()))
 
 
 @lru_cache(1024)

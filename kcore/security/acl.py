@@ -28,6 +28,7 @@ class AclOperation(IntEnum):
     IDEMPOTENT_WRITE = 12
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
 
 
 class AclPermissionType(IntEnum):
@@ -66,7 +67,7 @@ WILDCARD = "*"
 #: As a principal: everybody.
 WILDCARD_PRINCIPAL = "User:*"
 
-#: What can be done with a resource.  Source: AclEntry.supportedOperations, Kafka 3.9.
+#: What can be done with a resource.  Source: AclEntry.supportedOperations, Kafka 4.3.
 SUPPORTED_OPERATIONS = {
     ResourceType.TOPIC: (
         AclOperation.READ,
@@ -88,7 +89,7 @@ SUPPORTED_OPERATIONS = {
         AclOperation.ALTER_CONFIGS,
         AclOperation.IDEMPOTENT_WRITE,
     ),
-    ResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE),
+    ResourceType.TRANSACTIONAL_ID: (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.TWO_PHASE_COMMIT),
     ResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     ResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }

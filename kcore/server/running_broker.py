@@ -224,7 +224,8 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
 
 
 def _served_apis(config: KafkaConfig) -> dict[ApiKey, tuple[int, int]]:
-    served, release = served_apis(config.is_cluster_member), config["kcore.act.like"]
+    served = served_apis(config.is_cluster_member, config["unstable.api.versions.enable"])
+    release = config["kcore.act.like"]
     return apis_of_release(served, release) if release else served
 
 

@@ -168,28 +168,31 @@ class TransactionCoordinator:
     def init_producer_id(
         self,
         transactional_id: str,
-        timeout_ms: int,
+        timeout_ms: int | None,
         expected: Producer | None,
         callback: Callable[[ProducerResult], None],
     ) -> None:
         """Give a producer its id and epoch; what its predecessor has left open is aborted first.
 
-        expected: what the producer says that it has, None where it is new.
+        expected: what the producer says that it has, None where it is new.  timeout_ms: None for a producer whose
+        transactions have none (KIP-939).
         """
+        stored_ms = rules.NO_TIMEOUT_MS if timeout_ms is None else timeout_ms
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
             callback(self._result(transactional_id, error, metadata))
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
             new_producer_id, now_ms = self._new_producer_id, self.manager.now_ms()
-            return rules.init_producer_id(current, is_pending, expected, timeout_ms, new_producer_id, now_ms)
+            return rules.init_producer_id(current, is_pending, expected, stored_ms, new_producer_id, now_ms)
 
         try:
             self.manager.check_status(transactional_id)
-            rules.check_timeout(transactional_id, timeout_ms, self.config.transaction_max_timeout_ms)
+            if timeout_ms is not None:
+                rules.check_timeout(transactional_id, timeout_ms, self.config.transaction_max_timeout_ms)
             entry = self.manager.find(transactional_id)
             if entry is None:
-                new = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms=timeout_ms)
+                new = TransactionMetadata(transactional_id, self._new_producer_id(), timeout_ms=stored_ms)
                 entry = self.manager.find_or_add(new)
         except ApiError as error:
             answer(error, None)

@@ -24,6 +24,8 @@ from kcore.errors import (
 )
 
 NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
+#: Of a transaction that waits for as long as its producer likes (KIP-939).
+NO_TIMEOUT_MS = 2**31 - 1
 MAX_EPOCH = 2**15 - 1
 
 #: The highest level of the feature transaction.version.  A client that uses it says so by the versions of its requests.
@@ -387,6 +389,7 @@ def is_timed_out(current: TransactionMetadata, is_pending: bool, now_ms: int) ->
     return (
         not is_pending
         and current.state is TransactionState.ONGOING
+        and current.timeout_ms != NO_TIMEOUT_MS
         and current.start_timestamp + current.timeout_ms < now_ms
     )
 

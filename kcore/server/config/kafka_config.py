@@ -276,6 +276,16 @@ _BROKER_KEYS = [
         "transaction.max.timeout.ms", _INT, 900_000, at_least(1), "Longest transaction.timeout.ms of a producer."
     ),
     ConfigKey(
+        "transaction.two.phase.commit.enable",
+        _BOOLEAN,
+        False,
+        None,
+        "Whether producers may have transactions without a timeout (KIP-939, InitProducerId 6).",
+    ),
+    ConfigKey(
+        "unstable.api.versions.enable", _BOOLEAN, False, None, "Whether InitProducerId 6 is served and announced."
+    ),
+    ConfigKey(
         "transactional.id.expiration.ms",
         _INT,
         604_800_000,

@@ -9,6 +9,7 @@ from kcore.errors import (
     ClusterAuthorizationFailed,
     InvalidRequest,
     TransactionalIdAuthorizationFailed,
+    UnsupportedVersion,
 )
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.security.acl import AclOperation, ResourceType
@@ -25,6 +26,7 @@ class Handler:
         self._producer_ids = services.producer_ids
         self._transaction_coordinator = services.transaction_coordinator
         self._auth = services.auth
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
         if body.transactional_id == "" or (body.producer_id == NO_PRODUCER_ID) != (
@@ -45,8 +47,13 @@ class Handler:
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     def _begin_transactions(self, context: RequestContext, body: InitProducerIdRequest, transactional_id: str) -> None:
-        if not may_write_transactions(self._auth, context, transactional_id):
+        if not may_write_transactions(self._auth, context, transactional_id) or (
+            body.enable_2pc and not self._may_leave_transactions_open(context, transactional_id)
+        ):
             context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code, context.api_version))
+            return
+        if body.keep_prepared_txn:  # Kafka does not have it either
+            context.respond(self.error_response(body, UnsupportedVersion.code, context.api_version))
             return
         expected = None
         if body.producer_id != NO_PRODUCER_ID:
@@ -60,7 +67,14 @@ class Handler:
                 producer_id, epoch = result.producer_id, result.producer_epoch
                 context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch))
 
-        self._transaction_coordinator.init_producer_id(transactional_id, body.transaction_timeout_ms, expected, respond)
+        timeout_ms = None if body.enable_2pc else body.transaction_timeout_ms
+        self._transaction_coordinator.init_producer_id(transactional_id, timeout_ms, expected, respond)
+
+    def _may_leave_transactions_open(self, context: RequestContext, transactional_id: str) -> bool:
+        """Until somebody else has committed, for ever (KIP-939)."""
+        operation, kind = AclOperation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID
+        is_allowed = self._auth.authorize(context, operation, kind, transactional_id)
+        return is_allowed and bool(self._config["transaction.two.phase.commit.enable"])
 
     def _may_write_idempotently(self, context: RequestContext) -> bool:
         """Who may write to a topic may (KIP-679)."""

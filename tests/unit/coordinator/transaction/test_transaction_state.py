@@ -422,6 +422,11 @@ def test_TXN_69_only_an_open_transaction_times_out_after_its_timeout(state):
     assert not rules.is_timed_out(current, True, NOW + 101)
 
 
+def test_TXN_20_a_transaction_of_a_two_phase_commit_never_times_out():
+    current = metadata(S.ONGOING, start_timestamp=NOW, timeout_ms=2147483647)
+    assert not rules.is_timed_out(current, False, NOW + 2**31)
+
+
 @pytest.mark.parametrize("state", STORED)
 def test_TXN_70_only_an_id_without_a_transaction_expires(state):
     current = metadata(state, last_update_timestamp=NOW)

@@ -883,6 +883,14 @@ SHOWN_ELSEWHERE = {
     "offsets.topic.replication.factor": (
         "tests/unit/server/member/test_topic_changes.py::test_a_missing_broker_for_the_offsets_topic_is_logged_once"
     ),
+    "transaction.two.phase.commit.enable": (
+        "tests/unit/server/test_two_phase_commit.py"
+        "::test_TXN_20_transactions_without_a_timeout_need_a_permission_and_a_setting"
+    ),
+    "unstable.api.versions.enable": (
+        "tests/unit/server/test_two_phase_commit.py"
+        "::test_TXN_19_version_6_is_announced_and_served_only_with_the_setting_for_unstable_versions"
+    ),
     "transaction.state.log.replication.factor": (
         "tests/unit/server/config/test_kafka_config.py"
         "::test_TXN_05_transaction_state_has_the_replicas_of_the_cluster_and_two_in_sync_where_it_can"
