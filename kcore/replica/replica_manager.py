@@ -240,11 +240,9 @@ class ReplicaManager:
         with self.state_change_lock:
             sources = {}
             for partition in partitions:
-                # Another change may have come meanwhile, and have added the partition already or stopped it.
-                is_hosted = self.hosted_partitions.get(partition.topic_partition) is partition
+                # Another change may have come meanwhile: the partition leads, or was stopped and has no leader.
                 if (
-                    is_hosted
-                    and not partition.is_leader
+                    not partition.is_leader
                     and partition.leader_id >= 0
                     and not self._is_shutting_down
                     and self._has_no_hole(partition)

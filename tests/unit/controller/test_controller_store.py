@@ -250,3 +250,15 @@ def test_states_of_many_partitions_with_long_names_are_written_in_pieces_that_a_
     states = dict.fromkeys((TopicPartition(topic, 0) for topic in topics), STATE)
     assert set(store.create_states(states).values()) == {None}
     assert set(store.change_states(store.states(states)).values()) == {None}
+
+
+def test_only_the_node_of_the_own_session_is_withdrawn():
+    """An election whose answer was lost may have been another broker's: its node is not to be deleted."""
+    tree = MemoryTree()
+    first, second = MemoryStore(tree), MemoryStore(tree)
+    first.create_recursive(znodes.CONTROLLER_EPOCH, b"0")
+    ControllerStore(second).elect(2, 0)
+    ControllerStore(first).withdraw()
+    assert first.get(znodes.CONTROLLER).ephemeral_owner == second.session_id
+    ControllerStore(second).withdraw()
+    assert first.get(znodes.CONTROLLER) is None

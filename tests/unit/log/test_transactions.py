@@ -1,5 +1,6 @@
 """Transactions in the log: what holds back the last stable offset, which records a read_committed reader leaves out."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -7,7 +8,14 @@ import shutil
 import pytest
 
 from kcore.common import file
-from kcore.errors import InvalidProducerEpoch, InvalidRecord, KafkaStorageError, OutOfOrderSequenceNumber
+from kcore.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    KafkaStorageError,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+)
+from kcore.log import local_log
 from kcore.log.clean_shutdown import write_clean_shutdown
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.log.open_log import open_log
@@ -364,6 +372,30 @@ def test_no_flipped_byte_of_an_index_shows_a_committed_reader_an_aborted_record(
                 ]
                 listed = {(txn.producer_id, txn.first_offset) for txn in info.aborted_transactions}
                 assert {(i // 2, first) for i, first in needed} <= listed, f"byte {n}"
+
+
+@pytest.mark.parametrize("how", ["quickly", "after a scan with checks"])
+def test_an_index_whose_segment_is_removed_while_it_is_compared_is_not_written_again(many, how, monkeypatch):
+    """The name of the file may be that of another segment by then: it would hide that one's records."""
+    logs, _ = many
+    path = logs.directory / f"{0:020d}.txnindex"
+    path.write_bytes(encode_entries([(0, 0, 4, 5)]))
+    log = logs.open()
+    real = local_log.aborted_txns_in
+
+    def removed_meanwhile(*where, check_crc=False):
+        found = real(*where, check_crc=check_crc)
+        if check_crc == (how != "quickly"):
+            log.truncate_fully_and_start_at(100)
+            logs.scheduler.tick()
+        return found
+
+    monkeypatch.setattr(local_log, "aborted_txns_in", removed_meanwhile)
+    with contextlib.suppress(KafkaStorageError, OffsetOutOfRange):
+        log.read(0, ENOUGH, COMMITTED)
+    assert log.log_end_offset == 100
+    assert not path.exists()
+    log.close()
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])

@@ -71,3 +71,17 @@ def test_after_a_data_directory_has_failed_a_group_has_one_coordinator(brokers):
     with pytest.raises(errors.NotCoordinator):
         first.group_coordinator.heartbeat("g", "m", None, 1)
     assert first.group_coordinator.admin.list_groups() == (0, [])
+
+
+def test_a_coordinator_whose_data_directory_has_failed_stops_without_an_order_of_a_controller(tmp_path):
+    """Else it would answer from memory for as long as no controller is there, and the next one beside it after that."""
+    with kcore.Broker(log_dirs=f"{tmp_path}/a,{tmp_path}/b", offsets_topic_num_partitions=1) as broker:
+        broker.admin_manager.auto_create_topic(GROUP_METADATA_TOPIC)
+        wait_until(lambda: commit(broker, 4242) == 0)
+        assert fetch(broker) == 4242
+        log = broker.replica_manager.get_partition(OFFSETS_0).log
+        broker.replica_manager.log_manager.log_dir_failure_channel.maybe_add_offline_log_dir(
+            log.parent_dir, OSError("the disk has failed")
+        )
+        wait_until(lambda: fetch(broker) == errors.NotCoordinator.code)
+        assert broker.group_coordinator.admin.list_groups() == (0, [])

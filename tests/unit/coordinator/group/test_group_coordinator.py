@@ -480,6 +480,18 @@ def test_a_static_members_new_id_is_taken_back_when_it_cannot_be_stored(harness)
     assert harness.heartbeat(follower, instance_id="b") == 0
 
 
+def test_a_static_member_that_comes_back_begins_a_session(harness):
+    """Its client sends the first heartbeat only after the join: what the old one had left may be over by then."""
+    leader, _ = stable_static_group(harness)
+    session_ms = harness.group().members[leader.member_id].session_timeout_ms
+    harness.advance(session_ms * 2 // 3)
+    harness.heartbeat(leader, instance_id="a")
+    harness.join(instance_id="b")
+    harness.advance(session_ms * 2 // 3)
+    harness.heartbeat(leader, instance_id="a")
+    assert set(harness.group().static_members) == {"a", "b"}
+
+
 def test_a_parked_request_under_the_old_id_of_a_static_member_is_fenced(harness):
     stable_static_group(harness)
     harness.join()  # a rebalance begins

@@ -193,6 +193,25 @@ def test_ADM_21_levels_are_those_of_before_when_the_broker_has_stopped():
     assert logging.getLogger("kcore.log.log_manager").level == logging.NOTSET
 
 
+def test_ADM_21_levels_are_described_while_other_threads_make_loggers(monkeypatch):
+    """Here the look at a logger makes one, as another thread may: in a table that is not that of the process."""
+    table = dict(logging.root.manager.loggerDict)
+
+    class Making:
+        @property
+        def __class__(self):
+            table[f"kcore.made.{len(table)}"] = logging.PlaceHolder(logging.root)
+            return logging.PlaceHolder
+
+    table["kcore.server.config"] = logging.getLogger("kcore.server.config")
+    table |= {f"kcore.looked.at.{number}": Making() for number in range(3)}
+    before = len(table)
+    with monkeypatch.context() as patch:  # pytest walks over the table at the end of the test
+        patch.setattr(logging.root.manager, "loggerDict", table)
+        assert "kcore.server.config" in BrokerLoggers(1).levels()
+    assert len(table) == before + 3
+
+
 def test_ADM_21_of_brokers_in_one_process_the_level_of_the_last_one_that_runs_counts():
     logger = logging.getLogger("kcore.log.log_manager")
     loggers = {broker_id: BrokerLoggers(broker_id) for broker_id in (1, 2, 3)}
