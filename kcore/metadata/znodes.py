@@ -26,6 +26,7 @@ TOPIC_CONFIGS = f"{_CONFIG}/topics"
 BROKER_CONFIGS = f"{_CONFIG}/brokers"
 USER_CONFIGS = f"{_CONFIG}/users"
 CLIENT_CONFIGS = f"{_CONFIG}/clients"
+IP_CONFIGS = f"{_CONFIG}/ips"
 #: kcore's own: Kafka has settings of groups with KRaft only.
 GROUP_CONFIGS = f"{_CONFIG}/groups"
 #: Below these three, the settings of all for which there are no others.

@@ -35,6 +35,7 @@ from kcore.network.channel_builder import ChannelBuilder, channel_builder_of
 from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
 from kcore.network.listener import ANONYMOUS, ConnectionContext, Listener, SecurityProtocol
 from kcore.network.poller import HANGUP, READ, WRITE, Poller, WatchedPoller, new_poller
+from kcore.network.throttled_sockets import ThrottledSockets
 
 if TYPE_CHECKING:
     from kcore.network.connection import Chunk
@@ -95,6 +96,7 @@ class Processor(ShutdownableThread):
         #: Descriptor of a listening socket -> what takes its connections.
         self._accepts: dict[int, Callable[[], None]] = {}
         self._accept_again_ms = -1.0
+        self._throttled = ThrottledSockets()
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -188,6 +190,8 @@ class Processor(ShutdownableThread):
             self._read_unread(now)
         if self._muted:
             self._unmute(now)
+        if self._throttled:
+            self._throttled.close_due(now)
         if now >= self._idle_check_ms:
             self._close_idle(now)
         if 0 <= self._poll_again_ms <= now:
@@ -202,10 +206,11 @@ class Processor(ShutdownableThread):
         if self._backlog or self._completions or self._incoming or self._unread:
             return 0
         deadline = self._idle_check_ms if self._connections else -1.0
-        if self._accept_again_ms < 0 and self._poll_again_ms < 0 and not self._muted:
+        if self._accept_again_ms < 0 and self._poll_again_ms < 0 and not self._muted and not self._throttled:
             # The check of idle connections has seconds of time.
             return deadline if deadline < 0 else max(0.0, deadline - self._turn_began_ms) + 1
-        for other in (self._accept_again_ms, self._poll_again_ms):
+        throttled_ms = self._throttled.next_ms if self._throttled else -1.0
+        for other in (self._accept_again_ms, self._poll_again_ms, throttled_ms):
             if other >= 0:
                 deadline = other if deadline < 0 else min(deadline, other)
         if self._muted:
@@ -467,6 +472,10 @@ class Processor(ShutdownableThread):
         for fd in self._accepts:
             self._poller.modify(fd, READ)
 
+    def close_later(self, sock: socket.socket, delay_ms: float) -> None:
+        """Keep a connection that was just accepted for so long, without reading from it, and close it then."""
+        self._throttled.add(sock, self._time.hi_res_clock_ms() + delay_ms)
+
     def close(self) -> None:
         """Close every socket.  After the thread has ended, or in a forked child, which has no such thread."""
         for connection in [*self._connections.values(), *self._incoming]:
@@ -478,6 +487,7 @@ class Processor(ShutdownableThread):
         self._starved.clear()
         self._unpolled.clear()
         self._muted.clear()
+        self._throttled.close()
         self._poller.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -531,6 +541,8 @@ class SocketServer:
         self._send_buffer_bytes = socket_send_buffer_bytes
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
+        #: Address of a new connection -> ms until it is closed unserved, 0 if it is served.  On the first processor.
+        self.connection_throttle_ms: Callable[[str], int] = lambda host: 0
         self._per_ip: Counter[str] = Counter()
         self._per_ip_lock = threading.Lock()
         self._next = 0
@@ -639,6 +651,11 @@ class SocketServer:
                     return
                 continue  # that one was gone before it was taken
             host = address[0]
+            throttle_ms = self.connection_throttle_ms(host)
+            if throttle_ms > 0:
+                logger.debug("%s: refused in %d ms, it opens connections faster than its quota", host, throttle_ms)
+                first.close_later(sock, throttle_ms)
+                continue
             with self._per_ip_lock:
                 allowed = self._per_ip[host] < self.max_connections_per_ip
                 if allowed:

@@ -182,6 +182,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         coordinator.startup()
         parts.callback(coordinator.shutdown)
     client_quotas = ClientQuotas(base.config, background.clients_time)
+    server.connection_throttle_ms = client_quotas.connections.throttle_ms
     stored_client_quotas = StoredClientQuotas(base.store, client_quotas, is_member=base.config.is_cluster_member)
     group_configs = StoredGroupConfigs(base.store, base.config, is_member=base.config.is_cluster_member)
     group_coordinator.consumer_groups.settings_of = group_configs.settings

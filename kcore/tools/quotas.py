@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from kcore.client.quota_client import CLIENT_ID, IP, USER, Entity, QuotaClient, entity_of
 from kcore.common.text import bytes_of, counted, json_line, nearest, printable
-from kcore.errors import UnsupportedVersion
 from kcore.tools.cluster_command import apply_option, cluster_client, cluster_options
 from kcore.tools.command_line import OK, Arguments, Decorator, UsageError, protocol_string, protocol_strings, several
 from kcore.tools.commands import Group
@@ -81,17 +79,6 @@ def _entity_fields(entity: Entity) -> list[dict[str, str | None]]:
     return [{"type": kind.replace("-", "_"), "name": name} for kind, name in entity]
 
 
-@contextmanager
-def _client(args: Arguments, entity: Entity, *, ends_where_locked: bool = False) -> Iterator[QuotaClient]:
-    try:
-        with cluster_client(QuotaClient, args, ends_where_locked=ends_where_locked) as client:
-            yield client
-    except UnsupportedVersion as error:
-        if IP in dict(entity):
-            error.add_note("kcore's brokers limit users and client ids, not IP addresses")
-        raise
-
-
 # -- list -------------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +88,7 @@ def _client(args: Arguments, entity: Entity, *, ends_where_locked: bool = False)
 def _run_list(args: Arguments) -> int:
     """Raises UsageError, OSError, KafkaError."""
     entity = _entity(args)
-    with _client(args, entity, ends_where_locked=True) as client:
+    with cluster_client(QuotaClient, args, ends_where_locked=True) as client:
         found = client.quotas(entity)
     for shown, values in found.items():
         if not args.json:
@@ -204,7 +191,7 @@ def _change(args: Arguments, names: Sequence[str], changes: Mapping[str, float |
     """Raises UsageError, OSError, KafkaError."""
     entity = _one_entity(args)
     _check_names(entity, names)
-    with _client(args, entity) as client:
+    with cluster_client(QuotaClient, args) as client:
         before = client.quotas(entity, is_whole=True).get(entity, {})
         needed = {name: value for name, value in changes.items() if before.get(name) != value}
         if needed:

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (49): set and remove quotas of users and client ids (KIP-546)."""
+"""AlterClientQuotas (49): set and remove quotas of users, client ids and IP addresses (KIP-546)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kcore.protocol.messages.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
-from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
+from kcore.security.acl import canonical_host
+from kcore.server.handlers.describe_client_quotas import CLIENT_ID, IP, USER
 from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
 from kcore.server.quotas.stored_client_quotas import QuotaChange
 from kcore.server.requests.request_context import RequestContext
@@ -35,7 +36,7 @@ class Handler:
             entity = _entity(entry.entity)
             changes = [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
             if validate_only:
-                self._quotas.check(changes)
+                self._quotas.check(entity, changes)
             else:
                 with store_errors_for_clients("client quotas"):
                     self._quotas.alter(entity, changes)
@@ -58,7 +59,7 @@ def _entity(parts: list[EntityData]) -> QuotaEntity:
     names: dict[str, EntityName] = {}
     for part in parts:
         kind, name = part.entity_type, part.entity_name
-        if kind not in (USER, CLIENT_ID):
+        if kind not in (USER, CLIENT_ID, IP):
             error = InvalidRequest if not kind else UnsupportedVersion
             raise error(f"Unhandled client quota entity type: {kind}")
         if kind in names:
@@ -68,4 +69,15 @@ def _entity(parts: list[EntityData]) -> QuotaEntity:
         names[kind] = DEFAULT if name is None else name
     if not names:
         raise InvalidRequest("Invalid empty client quota entity")
-    return QuotaEntity(names.get(USER), names.get(CLIENT_ID))
+    if IP in names and len(names) > 1:
+        raise InvalidRequest("An ip must not be combined with a user or a client id")
+    ip = names.get(IP)
+    if isinstance(ip, str):
+        from ipaddress import ip_address  # not at the start of a broker
+
+        try:
+            ip_address(ip)
+        except ValueError:
+            raise InvalidRequest(f"{ip} is not a valid IP address") from None
+        ip = canonical_host(ip)
+    return QuotaEntity(names.get(USER), names.get(CLIENT_ID), ip)

@@ -16,7 +16,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-USER, CLIENT_ID = "user", "client-id"
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
@@ -55,7 +55,11 @@ class Handler:
 
 def wire_names(entity: QuotaEntity) -> list[tuple[str, str | None]]:
     """(type, name) of each part that the entity names; the name is None for the default."""
-    parts: list[tuple[str, EntityName | None]] = [(USER, entity.user), (CLIENT_ID, entity.client_id)]
+    parts: list[tuple[str, EntityName | None]] = [
+        (USER, entity.user),
+        (CLIENT_ID, entity.client_id),
+        (IP, entity.ip),
+    ]
     return [(kind, name if isinstance(name, str) else None) for kind, name in parts if name is not None]
 
 
@@ -66,7 +70,7 @@ def _checked(components: list[ComponentData]) -> dict[str, ComponentData]:
         kind = component.entity_type
         if kind in by_type:
             raise InvalidRequest(f"Duplicate {kind} filter component entity type")
-        if kind not in (USER, CLIENT_ID):
+        if kind not in (USER, CLIENT_ID, IP):
             error = InvalidRequest if not kind else UnsupportedVersion
             raise error(f"Custom entity type '{kind}' not supported")
         if component.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
@@ -74,11 +78,13 @@ def _checked(components: list[ComponentData]) -> dict[str, ComponentData]:
         if component.match_type == _EXACT and component.match is None:
             raise InvalidRequest(f"Request specified MATCH_TYPE_EXACT, but no match name for {kind}")
         by_type[kind] = component
+    if IP in by_type and len(by_type) > 1:
+        raise InvalidRequest("Invalid entity filter component combination: ip with user or client-id")
     return by_type
 
 
 def _fits(entity: QuotaEntity, components: dict[str, ComponentData], strict: bool) -> bool:
-    for kind, name in ((USER, entity.user), (CLIENT_ID, entity.client_id)):
+    for kind, name in ((USER, entity.user), (CLIENT_ID, entity.client_id), (IP, entity.ip)):
         component = components.get(kind)
         if component is None:
             if strict and name is not None:

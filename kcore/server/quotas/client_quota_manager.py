@@ -31,10 +31,12 @@ EntityName = str | DefaultName
 
 
 class QuotaEntity(NamedTuple):
-    """Whom a quota is for: a user, a client id, or a client id of a user; None for the part that it does not name."""
+    """Whom a quota is for: a user, a client id, a client id of a user, or an IP address; None for the part that it does
+    not name."""
 
     user: EntityName | None
     client_id: EntityName | None
+    ip: EntityName | None = None
 
 
 class _Quota(NamedTuple):

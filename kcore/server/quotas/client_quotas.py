@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from kcore.common.time import Time
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.quotas.client_quota_manager import ClientQuotaManager, QuotaEntity
+from kcore.server.quotas.connection_quotas import ConnectionQuotas
 from kcore.server.quotas.controller_mutation_quotas import ControllerMutationQuotas
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
 REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
+#: Of IP addresses.
+CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
 class ClientQuotas:
@@ -33,6 +36,7 @@ class ClientQuotas:
         self.request = ClientQuotaManager(samples, seconds, time, max_throttle_ms=seconds * 1000)
         burst_seconds = config["controller.quota.window.num"] * config["controller.quota.window.size.seconds"]
         self.controller_mutation = ControllerMutationQuotas(burst_seconds, time)
+        self.connections = ConnectionQuotas(samples, seconds, time)
         self._entities: Mapping[QuotaEntity, Mapping[str, float]] = {}
 
     @property
@@ -48,6 +52,7 @@ class ClientQuotas:
             (CONSUMER_BYTE_RATE, self.fetch),
             (REQUEST_PERCENTAGE, self.request),
             (CONTROLLER_MUTATION_RATE, self.controller_mutation),
+            (CONNECTION_CREATION_RATE, self.connections),
         ):
             manager.update({entity: quotas[key] for entity, quotas in self._entities.items() if key in quotas})
         self.is_enabled = bool(self._entities)

@@ -1,6 +1,7 @@
-"""StoredClientQuotas: the quotas of clients as the store has them (/config/users, /config/clients): read and changed.
+"""StoredClientQuotas: the quotas of clients as the store has them (/config/users, clients and ips): read and changed.
 
-Source: UserConfigHandler, ClientIdConfigHandler, ZkAdminManager.alterClientQuotas, QuotaConfigs, Kafka 3.9; KIP-546.
+Source: UserConfigHandler, ClientIdConfigHandler, IpConfigHandler, ZkAdminManager.alterClientQuotas, QuotaConfigs, Kafka
+3.9; KIP-546.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from kcore.metadata.store import InvalidPath, MetadataStore, StoreError
 from kcore.server.config.config_changes import announce_config_change
 from kcore.server.quotas.client_quota_manager import DEFAULT, EntityName, QuotaEntity
 from kcore.server.quotas.client_quotas import (
+    CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
@@ -26,9 +28,10 @@ from kcore.server.quotas.client_quotas import (
 
 logger = logging.getLogger(__name__)
 
-#: Quotas that are whole numbers, and all of them.
-_WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
-KEYS = (*_WHOLE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+#: Quotas that are whole numbers, and the largest that each can be.
+_WHOLE = {PRODUCER_BYTE_RATE: 2**63 - 1, CONSUMER_BYTE_RATE: 2**63 - 1, CONNECTION_CREATION_RATE: 2**31 - 1}
+_CLIENT_KEYS = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+_IP_KEYS = (CONNECTION_CREATION_RATE,)
 
 
 class QuotaChange(NamedTuple):
@@ -75,7 +78,9 @@ class StoredClientQuotas:
             paths.append(path)
             with suppress(InvalidPath):  # a user "." of an earlier version, without clients
                 paths += [f"{path}/clients/{name}" for name in self._store.children(f"{path}/clients")]
-        return paths + [f"{znodes.CLIENT_CONFIGS}/{name}" for name in self._store.children(znodes.CLIENT_CONFIGS)]
+        for parent in (znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
+            paths += [f"{parent}/{name}" for name in self._store.children(parent)]
+        return paths
 
     def _read(self, paths: Mapping[QuotaEntity, str]) -> dict[QuotaEntity, Mapping[str, float]]:
         nodes = self._store.get_many(list(paths.values()))
@@ -84,22 +89,24 @@ class StoredClientQuotas:
             for entity, node in zip(paths, nodes, strict=True)
         }
 
-    def check(self, changes: Sequence[QuotaChange]) -> None:
-        """Raises InvalidRequest for an unknown quota, and a value that it cannot have."""
+    def check(self, entity: QuotaEntity, changes: Sequence[QuotaChange]) -> None:
+        """Raises InvalidRequest for a quota that the entity cannot have, and for a value that the quota cannot have."""
         for key, value in changes:
-            if key not in KEYS:
-                raise InvalidRequest(f"Invalid configuration key {key}")
+            if key not in _keys_of(entity):
+                raise InvalidRequest(f"Invalid configuration key {key} (expected {', '.join(_keys_of(entity))})")
             if value is None:
                 continue
             if not 0 < value < float("inf"):
                 raise InvalidRequest(f"Quota {key} must be greater than 0")
             if key in _WHOLE and abs(value - round(value)) > 1e-6:
                 raise InvalidRequest(f"Configuration {key} must be a Long value")
+            if value > _WHOLE.get(key, float("inf")):
+                raise InvalidRequest(f"Configuration {key} must not be greater than {_WHOLE[key]}")
 
     def alter(self, entity: QuotaEntity, changes: Sequence[QuotaChange]) -> None:
         """Store an entity's quotas and put them in force, and notify other brokers.  Raises as check() does, and
         StoreError."""
-        self.check(changes)
+        self.check(entity, changes)
         with self._lock:
             path = self._paths.setdefault(entity, _path(entity))
 
@@ -135,10 +142,18 @@ def _entity_of(path: str) -> QuotaEntity | None:
             return QuotaEntity(_name(user), _name(client))
         case ["clients", client]:
             return QuotaEntity(None, _name(client))
+        case ["ips", ip]:
+            return QuotaEntity(None, None, _name(ip))
     return None
 
 
+def _keys_of(entity: QuotaEntity) -> Sequence[str]:
+    return _CLIENT_KEYS if entity.ip is None else _IP_KEYS
+
+
 def _path(entity: QuotaEntity) -> str:
+    if entity.ip is not None:
+        return f"{znodes.IP_CONFIGS}/{_node(entity.ip)}"
     if entity.user is None:
         assert entity.client_id is not None
         return f"{znodes.CLIENT_CONFIGS}/{_node(entity.client_id)}"
@@ -158,7 +173,7 @@ def _quotas_in(entity: QuotaEntity, data: bytes) -> dict[str, float]:
     """What of a node are quotas; what cannot be read is logged and does not hold."""
     try:
         config = znodes.decode_config(data) if data else {}
-        return {key: float(config[key]) for key in KEYS if key in config}
+        return {key: float(config[key]) for key in _keys_of(entity) if key in config}
     except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
         logger.error("the quotas of %s cannot be read: %s", entity, error)
         return {}

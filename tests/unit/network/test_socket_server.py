@@ -17,6 +17,7 @@ from kcore.common.time import MockTime
 from kcore.network import socket_server as module
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
+from kcore.network.throttled_sockets import ThrottledSockets
 from tests.own_process import in_own_process
 from tests.waiting import wait_until
 
@@ -425,6 +426,46 @@ def test_beyond_max_connections_per_ip_a_client_is_refused(serve):
             return False
 
     wait_until(accepted, "the place was not given back")
+
+
+def test_a_throttled_connection_is_not_read_and_is_closed_when_its_time_is_over(serve):
+    clock = MockTime()
+    server = serve(time=clock)
+    waits = [0, 5000, 1000]
+    server.connection_throttle_ms = lambda host: waits.pop(0)
+    served, long, short = socks = [connect(server) for _ in waits]
+    for sock in socks:
+        sock.sendall(frame(b"hello"))
+    assert read_frame(served) == b"hello"
+    wait_until(lambda: len(server.processors[0]._throttled) == 2)
+    assert server.connection_count == 1
+    for ms, is_over in ((999, ()), (1, (short,)), (3999, (short,)), (1, (short, long))):
+        clock.sleep(ms)
+        served.sendall(frame(b"another turn"))
+        assert read_frame(served) == b"another turn"
+        served.sendall(frame(b"and its end"))
+        assert read_frame(served) == b"and its end"
+        for sock in (short, long):
+            if sock in is_over:
+                assert is_closed(sock)
+            else:
+                sock.settimeout(0)
+                with pytest.raises(BlockingIOError):
+                    sock.recv(1)
+                sock.settimeout(60)
+
+
+def test_throttled_connections_are_closed_early_when_they_are_too_many(monkeypatch):
+    monkeypatch.setattr("kcore.network.throttled_sockets._MAX_SOCKETS", 2)
+    throttled, pairs = ThrottledSockets(), [socket.socketpair() for _ in range(3)]
+    for (ours, _), until_ms in zip(pairs, (30, 10, 20), strict=True):
+        throttled.add(ours, until_ms)
+    assert [ours.fileno() < 0 for ours, _ in pairs] == [False, True, False]
+    assert (len(throttled), throttled.next_ms) == (2, 20)
+    throttled.close()
+    for ours, theirs in pairs:
+        assert ours.fileno() < 0
+        theirs.close()
 
 
 def test_a_request_that_came_with_a_parked_one_is_served_when_a_request_of_another_connection_answers_that(serve):

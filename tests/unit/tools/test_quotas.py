@@ -132,7 +132,7 @@ def test_the_parts_of_an_entity_have_one_order():
         (("list", "--user", "u", "--user-defaults"), "--user-defaults is not allowed with --user"),
         (("list", "--user", ""), "--user needs a name"),
         (("list", "--ip", "10.0.0.1", "--user", "u"), "--ip goes without --user and --client"),
-        (("set", "--ip", "10.0.0.1", "connection_creation_rate=1"), "(kcore's brokers limit users and client ids, not"),
+        (("set", "--ip", "10.0.0.300", "connection_creation_rate=1"), "10.0.0.300 is not a valid IP address"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

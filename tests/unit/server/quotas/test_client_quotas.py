@@ -497,9 +497,9 @@ def test_what_is_no_quota_is_refused_by_the_apis(broker):
         assert alter(client, 1, {}, rate) == invalid
         assert alter(client, 1, {"user": ""}, rate) == invalid
         assert alter(client, 1, {"": "x"}, rate) == invalid
-        assert alter(client, 1, {"ip": "1.2.3.4"}, {"connection_creation_rate": 5.0}) == unsupported
+        assert alter(client, 1, {"country": "nz"}, rate) == unsupported
         assert alter(client, 1, {"user": "u"}, {"no_such": 5.0}) == invalid
-        assert describe(client, 1, ("ip", 2, None)) == unsupported
+        assert describe(client, 1, ("country", 2, None)) == unsupported
         assert describe(client, 1, ("user", 7, None)) == invalid
         assert describe(client, 1, ("user", 0, None)) == invalid
         assert describe(client, 1, ("user", 1, None), ("user", 2, None)) == invalid
