@@ -52,6 +52,8 @@ class ConnectionQuotas:
             if excess <= 0:
                 return 0
             rate.record(-1, now_ms)
+            if excess >= limit:  # so far above it, or without any, a window is not enough
+                return self._window_ms
             return max(1, round(min(excess / limit * rate.window_size_ms(now_ms), self._window_ms)))
 
     def _rate(self, address: str, now_ms: float) -> SampledRate:

@@ -42,8 +42,9 @@ def test_ADM_36_connections_beyond_the_rate_of_ten_seconds_are_throttled_and_do_
     assert connections.throttle_ms("10.0.0.1") == 0, "21 in 10.5 s"
 
 
-def test_ADM_36_a_connection_is_throttled_for_a_window_at_most():
-    connections = quotas(MockTime(), {"10.0.0.1": 0.01})
+@pytest.mark.parametrize("rate", [0.01, 0.0])
+def test_ADM_36_a_connection_is_throttled_for_a_window_at_most(rate):
+    connections = quotas(MockTime(), {"10.0.0.1": rate})
     assert connections.throttle_ms("10.0.0.1") == 1000
 
 
