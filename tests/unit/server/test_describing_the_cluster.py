@@ -12,6 +12,7 @@ from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules
+from tests.waiting import wait_until
 
 #: Of a broker with KRaft.
 OF_KRAFT = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.FETCH_SNAPSHOT)
@@ -97,3 +98,23 @@ def test_ADM_11_features_whose_range_begins_with_0_are_for_version_4(client):
 
     assert names(3) == []
     assert names(4) == [("group.version", 0), ("transaction.version", 0)]
+
+
+def test_ADM_41_all_brokers_of_a_cluster_announce_the_same_without_kraft():
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+    def announced(broker):
+        with Client(broker) as client:
+            answer = client.ask(request, 4)
+        apis = [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys]
+        supported = [(item.name, item.min_version, item.max_version) for item in answer.supported_features]
+        finalized = [(item.name, item.max_version_level) for item in answer.finalized_features]
+        return apis, supported, finalized, answer.finalized_features_epoch, answer.zk_migration_ready
+
+    with kcore.Cluster(3) as cluster:
+        wait_until(lambda: len({repr(announced(broker)) for broker in cluster.brokers.values()}) == 1)
+        apis, supported, finalized, _, _ = announced(cluster.brokers[0])
+    assert not {api_key for api_key, _, _ in apis} & set(OF_KRAFT)
+    assert (
+        {name for name, *_ in supported} == {name for name, _ in finalized} == {"group.version", "transaction.version"}
+    )
