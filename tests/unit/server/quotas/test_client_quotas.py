@@ -215,6 +215,23 @@ def test_what_else_is_in_a_users_node_stays(store):
     assert quotas.entities == {} and not quotas.is_enabled
 
 
+def test_ADM_38_credentials_that_another_broker_stores_at_the_same_time_are_kept(store, monkeypatch):
+    path = "/config/users/u"
+    store.create_recursive(path, znodes.encode_config({"SCRAM-SHA-256": "salt=x"}))
+    read = store.get
+
+    def read_and_be_overtaken(path, watch=None):
+        node = read(path, watch)
+        monkeypatch.undo()
+        store.set(path, znodes.encode_config({"SCRAM-SHA-256": "salt=y"}))
+        return node
+
+    quotas = quotas_over(store)
+    monkeypatch.setattr(store, "get", read_and_be_overtaken)
+    quotas.alter(QuotaEntity("u", None), [QuotaChange("producer_byte_rate", 5.0)])
+    assert znodes.decode_config(store.get(path).data) == {"SCRAM-SHA-256": "salt=y", "producer_byte_rate": "5"}
+
+
 def test_a_change_of_a_node_that_cannot_be_read_names_it_and_leaves_it(store):
     """It has the user's credentials too."""
     store.create_recursive("/config/users/u", b"garbage")
