@@ -335,7 +335,8 @@ def who_joins_the_isr_has_all_that_its_leader_has_committed(
     world: World, tp: TopicPartition, leader: int, joined: Iterable[int]
 ) -> None:
     """A replica that a leader has taken into the stored ISR has reached the start of the leader epoch and the high
-    watermark, and none of its records differs from the leader's (PART-13).  A broker that is down has no replica."""
+    watermark, and none of its records differs from the leader's, or from a committed one that the leader has deleted
+    (PART-13).  A broker that is down has no replica."""
     stored, of_leader = world.partitions[tp], world.copies.get((leader, tp))
     if world.is_unclean(tp) or of_leader is None or of_leader.is_the_leader_of != stored.leader_epoch:
         return
@@ -348,7 +349,10 @@ def who_joins_the_isr_has_all_that_its_leader_has_committed(
         if copy.log_end_offset < needed:
             why = f"it lacks records below {needed}"
         elif copy.log_end_offset <= of_leader.log_start_offset and copy.log_start_offset < copy.log_end_offset:
-            why = "none of its records was compared with its leader's"
+            # None of its records can be compared with its leader's: each must be one that was committed.
+            others = (batch for batch in copy.batches if world.committed[tp].get(batch.base_offset) != batch)
+            if (batch := next(others, None)) is not None:
+                why = f"its {batch} was never committed, and its leader has no records at these offsets"
         else:
             for batch in copy.batches.since(max(copy.log_start_offset, of_leader.log_start_offset)):
                 if of_leader.batches.at(batch.base_offset) != batch and batch.base_offset < of_leader.log_end_offset:
