@@ -191,11 +191,12 @@ class Consumer:
         self._last: Batch | None = None
 
     def consume(self, to: int | None) -> None:
-        """to: whom it takes for the leader, by the metadata that it has; None: it gets new ones first."""
+        """to: whom it takes for the leader, by the metadata that it has; None, or before it has any: it gets new ones
+        first."""
         generation = self._cluster.generation(self._tp)
         if generation != self._generation:
             self._generation, self._position, self._epoch, self._last = generation, 0, -1, None
-        if to is not None:
+        if to is not None and self._epoch >= 0:
             self._fetch(to)
             return
         state = self._cluster.partitions.get(self._tp)

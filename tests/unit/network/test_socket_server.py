@@ -433,7 +433,7 @@ def test_a_throttled_connection_is_not_read_and_is_closed_when_its_time_is_over(
     server = serve(time=clock)
     waits = [0, 5000, 1000]
     server.connection_throttle_ms = lambda host: waits.pop(0)
-    served, long, short = socks = [connect(server) for _ in waits]
+    served, long, short = socks = [connect(server) for _ in range(3)]
     for sock in socks:
         sock.sendall(frame(b"hello"))
     assert read_frame(served) == b"hello"

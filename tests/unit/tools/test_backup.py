@@ -424,14 +424,14 @@ def test_what_kcore_cannot_store_is_named_and_the_rest_is_restored(backup, tmp_p
     manifest = read_manifest(str(backup))
     orders = next(topic for topic in manifest.topics if topic.topic == "orders")
     changed = backup_module.replace(orders, settings={**orders.settings, "confluent.tier.enable": "true"})
-    quota = backup_module.BackupQuota((("ip", "10.0.0.1"),), "connection_creation_rate", 5.0)
+    quota = backup_module.BackupQuota((("ip", "a.example"),), "connection_creation_rate", 5.0)
     topics = [changed if topic is orders else topic for topic in manifest.topics]
     backup_module.replace(manifest, topics=topics, quotas=[*manifest.quotas, quota]).write(str(backup))
     status, lines = run_json(capsys, "restore", backup, tmp_path / "new", "--apply")
     problems = [line["problem"] for line in lines if line["type"] == "problem"]
     assert status == 1
     assert any("setting confluent.tier.enable=true is not restored" in text for text in problems)
-    assert any("quota connection_creation_rate of ip 10.0.0.1 is not restored" in text for text in problems)
+    assert any("quota connection_creation_rate of ip a.example is not restored" in text for text in problems)
     with kcore.Broker(tmp_path / "new", **SETTINGS) as broker, client(QuotaClient, broker) as quotas:
         assert quotas.quotas(()) == {(("user", "u"),): {"consumer_byte_rate": 1000.0}}
 

@@ -94,6 +94,7 @@ def test_directories_with_hostile_names_stay_text(tmp_path):
     names = [b"<img src=x onerror=alert(1)>-0", "a\u202eb\n-1".encode(), b"\xff\xfe-2"]
     for name in names:
         os.mkdir(os.path.join(os.fsencode(tmp_path), name))
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=0\n")
     with opened(directories=[tmp_path]) as (client, _):
         text = client.get("/directory?dir=0").text
         assert not re.search(RAW, text)
