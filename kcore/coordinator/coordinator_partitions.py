@@ -245,8 +245,9 @@ class CoordinatorPartitions:
                 return
             for batch in records.batches:
                 self._read_batch(topic_partition, batch, load)
-                # A base offset, which no CRC covers, may be too low: go on in any case.
-                offset = max(offset + 1, batch.next_offset)
+            # No CRC covers a base offset.  One that is too high counts only in the last batch, and one that is too low
+            # does not end the reading.
+            offset = max(offset + 1, batch.next_offset)
             if damage is not None:
                 raise damage
 

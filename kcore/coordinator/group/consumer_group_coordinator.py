@@ -348,7 +348,11 @@ class ConsumerGroupCoordinator:
             # They remove records of this protocol too, if the group had it before; so all is written after them.
             unsaved = (unsaved or set()) | before.members.keys()
         stored = before if live.is_stored else None
-        records = self._checked_records(group, stored, after)
+        if after.members.keys() < before.members.keys():
+            # Never refused: a member that is gone would keep its partitions.
+            records = records_between(stored, after)
+        else:
+            records = self._checked_records(group, stored, after)
         if unsaved is not None:
             records = records_between(stored, after, unsaved)
         live.value = after

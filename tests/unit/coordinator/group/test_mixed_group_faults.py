@@ -147,6 +147,15 @@ def test_a_heartbeat_of_a_classic_member_is_no_error_where_the_new_target_fits_n
     assert "a change is refused" in caplog.text
 
 
+def test_a_member_that_is_silent_is_fenced_also_where_that_fits_no_batch(mixed):
+    mixed, _ = classic_members_alone(mixed)
+    for log in mixed.replica_manager.logs.values():
+        log.config = LogConfig(max_message_bytes=100)
+    mixed.time.sleep(100_000)
+    mixed.timer.advance()
+    assert not mixed.value().members
+
+
 def test_CG_55_a_heartbeat_that_downgrades_the_group_says_that_it_rebalances(mixed):
     mixed, join = classic_members_alone(mixed)
     mixed = mixed.restarted(consumer_migration_policy=MigrationPolicy.BIDIRECTIONAL)

@@ -88,3 +88,16 @@ def test_what_is_before_a_batch_whose_format_is_unknown_counts(tmp_path, caplog)
     again.scheduler.tick()
     assert again.committed() == {("t", 0): 0}
     assert "reading its records stopped by an error" in caplog.text
+
+
+@pytest.mark.parametrize("load_buffer_size", [10_000, 5 << 20])
+def test_a_base_offset_that_is_too_high_costs_nothing_of_what_follows(tmp_path, load_buffer_size):
+    """Where one read has a batch after it.  Its byte 5 is damaged, which no CRC covers."""
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    for number, metadata in enumerate(["before", "damaged", *["after"] * 198]):
+        harness.commit({("t", number): OffsetAndMetadata(number, metadata)})
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 5)
+    again = Harness(node.replica_manager, offsets_topic_num_partitions=1, offsets_load_buffer_size=load_buffer_size)
+    again.scheduler.tick()
+    assert again.committed() == {("t", number): number for number in range(200)}
