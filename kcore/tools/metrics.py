@@ -16,7 +16,7 @@ from kcore.tools.monitored_broker import MonitoredBroker, broker_options
 
 
 @command()
-@broker_options("the first one of --bootstrap")
+@broker_options("the first one of --bootstrap that answers")
 @click.option("--match", metavar="TEXT", default="", help="only metrics with TEXT in their name")
 @click.option("--rates", type=positive, metavar="SECONDS", help="what happened per second, counted for that long")
 @json_option("one JSON object")

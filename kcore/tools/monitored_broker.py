@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
 
-from kcore.client.admin_client import ClusterDescription, Node, PartitionDescription
+from kcore.client.admin_client import Address, ClusterDescription, Node, PartitionDescription
 from kcore.client.broker_process import BrokerProcess, process_of_member
-from kcore.client.monitor import ask_broker
+from kcore.client.monitor import MonitorError, ask_broker
 from kcore.client.monitored_directory import directory_of_address, directory_of_process
+from kcore.common.text import plain_error, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.cluster_command import admin_client, ids_text, no_partition_text, timeout_option
@@ -43,7 +47,7 @@ class MonitoredBroker:
     """
 
     def __init__(self, args: Arguments, topic_partition: TopicPartition | None = None) -> None:
-        """topic_partition: without --broker its leader is asked; None: the first broker of --bootstrap."""
+        """topic_partition: without --broker its leader is asked; None: the first broker of --bootstrap that answers."""
         self._timeout_s = args.timeout
         if args.data is not None:
             if args.bootstrap.is_given or args.broker is not None:
@@ -56,13 +60,30 @@ class MonitoredBroker:
                 node, f"broker {args.broker}, which is not registered", None, args.timeout
             )
         elif node is None:
-            self.data_dir = directory_of_address(addresses(args.bootstrap)[0], None, args.timeout)
+            self.data_dir = _first_that_answers(addresses(args.bootstrap), args.timeout)
         else:
             self.data_dir = directory_of_address((node.host, node.port), node, args.timeout)
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Raises MonitorError, OSError."""
         return ask_broker(self.data_dir, command, self._timeout_s, **arguments)
+
+
+def _first_that_answers(bootstrap: Sequence[Address], timeout_s: float) -> str:
+    """The directory of the first of these brokers that answers; stderr says of each one before it why it is not that.
+
+    Raises MonitorError, OSError: those of the last one.
+    """
+    for (host, port), following in pairwise(bootstrap):
+        try:
+            data_dir = directory_of_address((host, port), None, timeout_s)
+            ask_broker(data_dir, "ports", timeout_s)
+        except (MonitorError, OSError) as error:
+            next_one = f"{following[0]}:{following[1]}"
+            print(printable(f"kcore: {plain_error(error)}.  {next_one} is asked instead"), file=sys.stderr)
+        else:
+            return data_dir
+    return directory_of_address(bootstrap[-1], None, timeout_s)
 
 
 def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | BrokerProcess:

@@ -134,6 +134,21 @@ def test_a_state_that_a_controller_writes_between_the_read_and_the_write_is_not_
     assert stored(store) == (PartitionStateZNode(2, 5, [2], 3), 2)
 
 
+def test_a_topic_that_is_deleted_between_the_read_and_the_write_is_left_alone(
+    tree, store, departure, monkeypatch, caplog
+):
+    put(store, T0, 1, [1, 2])
+    controller, multi = MemoryStore(tree), store.multi
+
+    def late_multi(operations):
+        controller.delete(znodes.partition_state(*T0))
+        return multi(operations)
+
+    monkeypatch.setattr(store, "multi", late_multi)
+    assert departure.leave([T0], may_wait=False) == []
+    assert store.get(znodes.partition_state(*T0)) is None and caplog.text == ""  # not "it left the ISRs"
+
+
 def test_a_state_that_the_store_has_not_seen_yet_is_waited_for(store, departure, monkeypatch):
     """A ZooKeeper server may be late; sync() ends that."""
     put(store, T0, 2, [2, 3])

@@ -232,15 +232,19 @@ def test_a_broker_that_stands_still_is_named_when_it_is_asked_about_itself(broke
 
 
 def test_a_running_broker_is_explained_and_measured_by_its_address(brokers):
-    leader, follower, metrics = kcore_all(
+    leader, follower, metrics, by_all = kcore_all(
         ["explain", "isr", "orders", "--bootstrap", brokers.bootstrap_servers, *TOO_LONG],
         ["explain", "isr", "orders", "--bootstrap", address(brokers, 1), "--broker", "2", *TOO_LONG],
         ["metrics", "--bootstrap", address(brokers, 2), "--match", "LeaderCount", *TOO_LONG],
+        ["metrics", "--bootstrap", brokers.bootstrap_servers, "--match", "LeaderCount", *TOO_LONG],
     )
     assert leader.returncode == 0
     assert leader.stdout.startswith("orders-0 on broker 1: leader with epoch ")
     assert follower.stdout.startswith("orders-0 on broker 2: follower of broker 1")
-    assert "name=LeaderCount  Value=" in metrics.stdout
+    for measured in (metrics, by_all):
+        assert "name=LeaderCount  Value=" in measured.stdout
+    (line,) = by_all.stderr.splitlines()
+    assert stands_still(brokers) in line and line.endswith(f".  {address(brokers, 1)} is asked instead")
 
 
 @pytest.fixture(scope="module")

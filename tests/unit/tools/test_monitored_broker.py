@@ -85,3 +85,22 @@ def test_a_process_that_is_no_broker_and_an_address_without_one_are_refused(caps
     assert main(["metrics", "--bootstrap", address]) == 2
     err = capsys.readouterr().err
     assert f"{address}: no process of this machine" in err and "Run the command on the broker's machine" in err
+
+
+def test_the_next_address_is_asked_where_no_broker_answers_at_the_first(cluster, capsys):
+    closed = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    addresses = [f"127.0.0.1:{server.getsockname()[1]}" for server in closed]
+    for server in closed:
+        server.close()
+    led = sum(cluster.leader("orders", partition) == 2 for partition in range(2))
+    servers = [*addresses, cluster.brokers[2].bootstrap_servers, cluster.brokers[0].bootstrap_servers]
+    match = ["metrics", "--match", "name=LeaderCount", "--timeout", "60"]
+    assert main([*match, "--bootstrap", ",".join(servers)]) == 0
+    out, err = capsys.readouterr()
+    assert out.endswith(f"Value={led}\n")
+    for line, silent, following in zip(err.splitlines(), servers, servers[1:3], strict=False):
+        assert line.startswith(f"kcore: {silent}: ") and line.endswith(f".  {following} is asked instead")
+    assert len(err.splitlines()) == 2
+    assert main([*match, "--bootstrap", ",".join(addresses)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and [line.split(": ")[1] for line in err.splitlines()] == addresses
