@@ -162,8 +162,8 @@ class ReplicaStateMachine:
         return changed
 
     def _was_in_isr(self, broker_id: int, topic_partition: TopicPartition) -> bool:
-        """Whether it was when this controller last heard.  If it is not any more, it has perhaps left the ISR itself,
-        which no leader hears of (server/member/lost_records.py): with another epoch the leader does."""
+        """Whether it was when this controller last read the state.  If it is not any more, it may have left the ISR
+        itself, which no leader hears of (server/member/lost_records.py).  A new leader epoch has the leader told."""
         known = self._context.leadership.get(topic_partition)
         return known is not None and broker_id in known.isr
 

@@ -390,7 +390,7 @@ class ConsumerGroupCoordinator:
         return records
 
     def _batches(self, group: GroupMetadata, records: list[Record]) -> list[list[Record]]:
-        """One batch, unless members whose records a write did not bring into the log make it too large.
+        """One batch, unless it is too large because it has members that an earlier write failed to store.
 
         Then records of who the members are come first, in as many batches as they need: alone they change nothing that
         a member holds.  With the group's first records, which each batch would begin with, it stays one.

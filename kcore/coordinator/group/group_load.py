@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Offsets:
-    """Committed offsets by group.  Of many keys in a row the group is the same, of many groups the partitions: what was
-    read of a key is kept, so that it is read once, and that groups share their partitions."""
+    """Committed offsets by group.
+
+    A group's id and a partition are decoded once for all the keys that have them, and groups share their partitions.
+    """
 
     def __init__(self) -> None:
         self.by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}

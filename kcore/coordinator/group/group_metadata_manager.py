@@ -215,7 +215,7 @@ class GroupMetadataManager:
     ) -> None:
         """Under the group's lock: write its metadata as they are now; callback(error) runs without the lock.
 
-        error_for_client: makes the callback's error of that of a failed append.
+        error_for_client(error of a failed append): the error that the callback gets.
         """
         protocol = group.protocol_name
         value = GroupMetadataValue(
