@@ -41,7 +41,7 @@ class _Offsets:
 
     def __init__(self) -> None:
         self.by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
-        #: By the bytes of a key up to the end of the group's id, and by the bytes behind them.
+        #: A key begins with its group: offsets by these first bytes.  Its last bytes are the partition: by these.
         self._of_group: dict[bytes, dict[TopicPartition, CommittedOffset]] = {}
         self._partitions: dict[bytes, TopicPartition] = {}
 

@@ -62,7 +62,7 @@ def test_no_line_of_a_log_is_among_the_findings_about_a_directory(tmp_path, capl
     main(["doctor", str(tmp_path)])
     assert not caplog.records
     with kcore.open_log(tmp_path / "g-compact-0"):
-        assert caplog.records  # and everybody else is told
+        assert caplog.records  # who opens the log otherwise gets the line
 
 
 def test_brokers_that_an_acl_keeps_from_copying_are_a_finding_until_they_may_again(capsys):
