@@ -19,6 +19,10 @@ CONSUMER_REPLICA_ID = -1
 DEBUGGING_CONSUMER_ID = -2
 FUTURE_LOCAL_REPLICA_ID = -3
 
+# Each fetch has one, and to look a member of an enum up takes three times as long as a name of the module.
+_LOG_END, _HIGH_WATERMARK = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK
+_TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
+
 
 class ClientMetadata(NamedTuple):
     """What a consumer says of itself since Fetch 11 (KIP-392).  rack: "" if it does not say."""
@@ -59,8 +63,8 @@ class FetchParams:
     def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:
         """How far this reader may read (RD-04..06): followers to the LEO, consumers to the LSO or the HW."""
         if replica_id >= 0 or replica_id == FUTURE_LOCAL_REPLICA_ID:
-            return FetchIsolation.LOG_END
-        return FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.HIGH_WATERMARK
+            return _LOG_END
+        return _TXN_COMMITTED if read_committed else _HIGH_WATERMARK
 
 
 @dataclass(slots=True)
