@@ -82,6 +82,9 @@ def examine_index_files(
     Raises OSError, CorruptFile for a log with damage in it: that has to be repaired first.
     """
     partition = PartitionFiles.of(directory)
+    for base in partition.bases:
+        if (wrong_name := partition.wrong_name(base)) is not None:
+            raise CorruptFile(f"{wrong_name.path}: {wrong_name.text}")
     segments = scan_all(partition, jobs, progress or Progress("reindex", 0, quiet=True))
     for base, segment in zip(partition.bases, segments, strict=True):
         for damage in segment.damages:

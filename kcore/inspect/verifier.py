@@ -151,6 +151,7 @@ class Verifier:
         def examine() -> Examined:
             path = partition.file(base, LOG_SUFFIX)
             result = Examined()
+            result.problems += _wrong_name(partition, base)
             # The indexes are read before the log: a running broker appends to the log first, then to the indexes.
             indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
@@ -203,7 +204,7 @@ class Verifier:
             text = "a partition directory without a .log file"
             result.problems.append(Problem(directory, text, warning=True))
         for path in log_files.known_files(directory):
-            base = log_files.base_offset_of(path)
+            base = partition.base_of(path)
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
                 # A log in use may have a new segment that was not there when PartitionFiles.of() listed them.
                 if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
@@ -267,6 +268,8 @@ class Verifier:
                 return result
             return self.small_file(path)()
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
+        base = partition.base_of(path)
+        assert base is not None
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
         # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
@@ -275,7 +278,7 @@ class Verifier:
         # As the caller names it: without "./".
         segment.path = os.path.join(os.path.dirname(path), os.path.basename(segment.path))
         sound = consistent(partition, base, segment)
-        result = Examined()
+        result = Examined(problems=_wrong_name(partition, base))
         if is_log:
             find_gaps(partition, base, sound)
             _judge_log(partition, base, segment, sound, result)
@@ -286,6 +289,11 @@ class Verifier:
             result.problems += check_batches(partition, base, segment)
             result.problems += check_index(partition, base, path, sound)
         return result
+
+
+def _wrong_name(partition: PartitionFiles, base: int) -> list[Problem]:
+    problem = partition.wrong_name(base)
+    return [] if problem is None else [problem]
 
 
 def _index_as_it_is(path: str) -> IndexContents | None:
