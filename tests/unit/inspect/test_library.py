@@ -50,5 +50,21 @@ def test_importing_the_package_loads_none_of_its_modules():
 
 def test_a_partition_directory_is_not_paired_with_a_data_directory(tmp_path):
     open_log(tmp_path / "t-0", "a").close()
-    with pytest.raises(NotAPartitionDirectory, match="one is a partition directory, the other is not"):
+    with pytest.raises(NotAPartitionDirectory, match=f"{tmp_path}: no directory of a partition"):
         list(kcore.inspect.paired_partitions(str(tmp_path), str(tmp_path / "t-0")))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_partition_is_not_compared_with_a_data_directory_as_if_that_was_an_empty_log(reverse, tmp_path):
+    for data in ("one", "two"):
+        (tmp_path / data).mkdir()
+        open_log(tmp_path / data / "t-0", "a").close()
+    sides = [str(tmp_path / "one" / "t-0"), str(tmp_path / "two")]
+    with pytest.raises(
+        NotAPartitionDirectory, match=f"two: no directory of a partition; it has t-0: compare with {sides[1]}/t-0"
+    ):
+        kcore.inspect.compare(*(reversed(sides) if reverse else sides))
+    with pytest.raises(NotAPartitionDirectory, match=r"two: no directory of a partition; paired_partitions\(\)"):
+        kcore.inspect.compare(str(tmp_path / "two"), str(tmp_path / "two"))
+    with pytest.raises(FileNotFoundError):
+        kcore.inspect.compare(sides[0], str(tmp_path / "three"))
