@@ -51,6 +51,11 @@ class IndexFile(NamedTuple):
     content: bytes | None = None
     problem: str | None = None
 
+    def __repr__(self) -> str:
+        size = [] if self.content is None else [counted(len(self.content), "byte")]
+        problem = [] if self.problem is None else [repr(self.problem)]
+        return f"IndexFile({', '.join([repr(self.path), repr(self.status), *size, *problem])})"
+
     @property
     def to_write(self) -> bool:
         if self.status == "agrees":

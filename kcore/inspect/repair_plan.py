@@ -92,7 +92,7 @@ class Action:
     reason: str
     size: int = 0
     keep: list[tuple[int, int]] = field(default_factory=list)
-    content: bytes | None = None
+    content: bytes | None = field(default=None, repr=False)
     #: Fields of the .log that are written anew; each is inside a stretch that stays.
     corrections: list[Correction] = field(default_factory=list)
 
