@@ -39,7 +39,14 @@ from kcore.inspect.partition_checks import (
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
 from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
-from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from kcore.log.log_file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
@@ -59,6 +66,9 @@ class Summary:
     warnings: int = 0
     #: Gaps that compaction left; other gaps count as damage or warnings.
     gaps: int = 0
+    #: Files of segments that a cleaning or a deletion has replaced (.deleted): a broker removes them a minute later, or
+    #: at its next start.
+    to_delete: int = 0
     interrupted: bool = False
 
     def count(self, problem: Problem) -> None:
@@ -72,6 +82,7 @@ class Summary:
         self.read += other.read
         self.batches += other.batches
         self.records += other.records
+        self.to_delete += other.to_delete
 
 
 def verify(
@@ -223,7 +234,9 @@ class Verifier:
         except OSError as error:
             result.problems.append(unreadable(directory, error))
         passing = log_files.passing_files(directory)
-        result.problems += _left_over(directory, passing)
+        unfinished = [name for name in passing if not name.endswith(DELETED_SUFFIX)]
+        result.counts.to_delete += len(passing) - len(unfinished)
+        result.problems += _left_over(directory, unfinished)
         for name in passing:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 # It replaces other segments when the log is opened.
@@ -318,8 +331,8 @@ def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
 
 
 def _left_over(directory: str, names: list[str]) -> Iterator[Problem]:
-    """One problem for all: a deletion that did not end leaves each file of its segments."""
-    text = "left by a cleaning or deletion that did not end"
+    """One problem for all that an unfinished cleaning or split has left."""
+    text = "left by a cleaning that did not end"
     if len(names) == 1:
         yield Problem(os.path.join(directory, names[0]), text, warning=True)
     elif names:
