@@ -507,4 +507,4 @@ def _assignment(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, 
 def _raise_error(code: int, what: str, message: str | None = None) -> None:
     if code != NONE:
         kind = for_code(code)
-        raise kind(f"{what}: {kind.__name__}: {message or explanation(kind)}")
+        raise kind(f"{what}: {kind.__name__}: {explanation(kind, message)}")
