@@ -415,7 +415,8 @@ class Node:
             replication_quotas=SimpleNamespace(leader=self.leader_quota),
             auth=AuthHelper(None),
             client_quotas=no_client_quotas,
-            cluster_member=None,  # topics have no ids here
+            # Of a member, which compares topic ids; without a store topics have none.
+            cluster_member=object() if settings.controller else None,
         )
         return FetchHandler(services)
 
