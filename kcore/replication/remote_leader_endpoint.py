@@ -70,6 +70,8 @@ class RemoteLeaderEndPoint:
 
     broker_epoch(): of this broker's registration, so that a leader notices a restart (KIP-903), -1 for none.  A fetch
     of a topic without an id goes by name, in Fetch 12 at most, which has no room for it: as Kafka's.
+    leaders_know_ids(): whether the leaders find topics by their ids.  Where the controller gives none
+    (inter.broker.protocol.version below 2.8), they do not, though a log may have the id from another controller.
     """
 
     def __init__(
@@ -77,11 +79,13 @@ class RemoteLeaderEndPoint:
         sender: BlockingSender,
         broker_id: int,
         broker_epoch: Callable[[], int] = lambda: -1,
+        leaders_know_ids: Callable[[], bool] = lambda: True,
     ) -> None:
         self.features = LeaderFeatures()
         self._sender = sender
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
+        self._leaders_know_ids = leaders_know_ids
         self._session = FetchSessionHandler()
         self._versions: Mapping[ApiKey, tuple[int, int]] | None = None
         self._fetch_version = -1
@@ -134,6 +138,8 @@ class RemoteLeaderEndPoint:
 
         end_fetch() or abandon_fetch() must follow before the next one.
         """
+        if not self._leaders_know_ids():
+            version = min(version, _FIRST_WITH_TOPIC_IDS - 1)
         session = self._session_request(request, version)
         if session is None:
             return None

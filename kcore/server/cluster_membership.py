@@ -46,6 +46,7 @@ class ClusterMembership:
             self._connections,
             base.replica_manager,
             base.logs,
+            base.metadata_cache,
             base.replication_quotas.follower,
             self._broker_epoch,
             base.parts,

@@ -125,7 +125,12 @@ class NodeFetcher:
     def __init__(self, node: Node, leader: int, config: FetcherConfig) -> None:
         self._logs = NodeLogs(node)
         self.state = FetcherState(self._logs, config, node.follower_quota)
-        self._end_point = RemoteLeaderEndPoint(_NOBODY, node.broker_id, lambda: node.broker_epoch)
+        self._end_point = RemoteLeaderEndPoint(
+            _NOBODY,
+            node.broker_id,
+            lambda: node.broker_epoch,
+            lambda: node.metadata_cache.snapshot.has_topic_ids,
+        )
         self._node = node
         self._leader = leader
         self._wakes_at_ms: int | None = None

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from kcore.client.blocking_sender import DEFAULT_MAX_RESPONSE_BYTES
 from kcore.log.log_manager import LogManager
+from kcore.metadata.metadata_cache import MetadataCache
 from kcore.replica.fetcher.fetcher_state import FetcherConfig
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from kcore.replica.fetcher.replica_fetcher_manager import ReplicaFetcherManager
@@ -22,6 +23,7 @@ def replica_fetchers(
     connections: InterBrokerConnections,
     replica_manager: ReplicaManager,
     log_manager: LogManager,
+    metadata_cache: MetadataCache,
     quota: ReplicaQuota,
     broker_epoch: Callable[[], int],
     parts: ExitStack,
@@ -39,7 +41,7 @@ def replica_fetchers(
             max_response_bytes=max(DEFAULT_MAX_RESPONSE_BYTES, 2 * config["replica.fetch.response.max.bytes"]),
             receive_buffer_bytes=config["replica.socket.receive.buffer.bytes"],
         )
-        return RemoteLeaderEndPoint(sender, broker_id, broker_epoch)
+        return RemoteLeaderEndPoint(sender, broker_id, broker_epoch, lambda: metadata_cache.snapshot.has_topic_ids)
 
     fetchers = ReplicaFetcherManager(
         f"kcore-replica-fetcher-{broker_id}",

@@ -183,6 +183,21 @@ def test_when_a_topic_without_an_id_comes_in_the_next_session_goes_by_name(make)
     assert (version, sent.session_epoch) == (12, 0) and [topic.topic for topic in sent.topics] == ["a", "b"]
 
 
+def test_leaders_that_know_no_ids_are_asked_by_name_whatever_the_logs_have(make):
+    end_point, sender = make()
+    end_point.send(fetch(A0, B0))
+    end_point._leaders_know_ids = lambda: False
+    sender.answer = lambda request: fetch_response(request, 12)
+    end_point.send(fetch(A0, B0, changed=[]))
+    end_point.send(fetch(A0, B0, changed=[]))
+    assert [(version, request.session_epoch) for request, version in sender.sent] == [(17, 0), (12, 0), (12, 1)]
+    assert [topic.topic for topic in sender.sent[1][0].topics] == ["a", "b"]
+    end_point._leaders_know_ids = lambda: True
+    sender.answer = lambda request: fetch_response(request, 17)
+    end_point.send(fetch(A0, B0, changed=[]))
+    assert (sender.sent[3][1], sender.sent[3][0].replica_state.replica_epoch) == (17, 44)
+
+
 def test_a_topic_that_was_made_anew_begins_another_session(make):
     end_point, sender = make()
     end_point.send(fetch(A0, B0))

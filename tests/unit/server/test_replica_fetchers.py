@@ -23,6 +23,7 @@ def test_RFT_15_DIR_07_the_fetchers_of_a_broker_mark_the_log_that_moves(tmp_path
             InterBrokerConnections(broker.config, broker.metadata_cache, SYSTEM_TIME),
             broker.replica_manager,
             broker.replica_manager.log_manager,
+            broker.metadata_cache,
             None,
             lambda: -1,
             parts,
