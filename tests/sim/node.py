@@ -420,8 +420,7 @@ class Node:
             replication_quotas=SimpleNamespace(leader=self.leader_quota),
             auth=AuthHelper(None),
             client_quotas=no_client_quotas,
-            # Of a member, which compares topic ids; without a store topics have none.
-            cluster_member=object() if settings.controller else None,
+            cluster_member=object(),  # a member's leader compares topic ids; nobody uses it here
         )
         return FetchHandler(services)
 
