@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from kcore.common.topic_partition import TopicPartition
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
 from kcore.record.memory_records import EMPTY, MemoryRecords
@@ -69,13 +70,17 @@ class FetchParams:
 
 @dataclass(slots=True)
 class FetchPartitionData:
-    """The fields of a fetch for one partition; epochs are -1 when the client has none."""
+    """The fields of a fetch for one partition; epochs are -1 when the client has none.
+
+    topic_id: of the log that a follower copies into, ZERO_UUID if it has none; a leader does not fill it in.
+    """
 
     fetch_offset: int
     max_bytes: int
     log_start_offset: int = -1
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    topic_id: UUID = ZERO_UUID
 
 
 FetchInfos = list[tuple[TopicPartition, FetchPartitionData]]
