@@ -886,6 +886,29 @@ def test_a_transaction_that_began_below_the_log_start_is_judged_by_what_can_be_r
     assert "aborted offsets 3 to 4: not in here" in problems[0]["problem"]
 
 
+def test_a_transaction_index_that_is_missing_or_empty_is_one_problem_however_many_transactions_it_lacks(
+    tmp_path, capsys
+):
+    broker = CrashingBroker(tmp_path)
+    for n in range(5):
+        broker.append(in_transaction(n))
+        broker.abort()
+    broker.stop()
+    (path,) = (tmp_path / "t-0").glob("*.txnindex")
+    content = path.read_bytes()
+    for left, last_offset, text in (
+        (None, 1, "offsets 0 to 1: not in here, nor are 4 aborted transactions after it; the file is missing"),
+        (b"", 1, "offsets 0 to 1: not in here, nor are 4 aborted transactions after it"),
+        (content[: 4 * len(content) // 5], 9, "offsets 8 to 9: not in here"),
+    ):
+        path.unlink() if left is None else path.write_bytes(left)
+        status, (problem,), _ = verify(capsys, tmp_path)
+        assert (status, problem["file"], problem["offset"]) == (1, str(path), last_offset)
+        assert problem["problem"].endswith(text)
+    assert run_json(capsys, "repair", tmp_path, "--in-place", "--apply")[0] == 0
+    assert path.read_bytes() == content
+
+
 def test_a_transaction_that_was_aborted_below_the_log_start_is_not_judged(tmp_path, capsys):
     broker = CrashingBroker(tmp_path)
     broker.append(in_transaction(0))
