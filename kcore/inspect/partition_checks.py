@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+#: Of the wrong entries of an index so many are reported one by one, the others together.
+_SHOWN_ENTRIES = 10
+
+
 class Problem(NamedTuple):
     """Something wrong.  A warning: Kafka mends it when it opens the log, or does not need what is missing."""
 
@@ -377,9 +381,14 @@ def check_index(
     first_unused = len(entries)
     if empty and not closed:
         first_unused = _first_unused_entry(entries, offsets, wrong, int(segment.batches["last_offset"].max(initial=-1)))
-    for n, text in problems:
-        if n < first_unused:
-            yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    in_use = [(n, text) for n, text in problems if n < first_unused]
+    named = in_use if len(in_use) == _SHOWN_ENTRIES + 1 else in_use[:_SHOWN_ENTRIES]
+    for n, text in named:
+        yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    if more := in_use[len(named) :]:
+        n = more[0][0]
+        text = f"entry {n}: wrong too, and so are {counted(len(more) - 1, 'entry', 'entries')} more"
+        yield Problem(path, text, int(offsets[n]), n * slot)
     if first_unused < len(entries):
         unused = counted(len(entries) - first_unused, "entry is", "entries are")
         text = f"entry {first_unused}: from here on {unused} not of this log's batches, as a truncation leaves them; a "
