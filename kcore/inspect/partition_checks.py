@@ -84,6 +84,17 @@ def unreadable(path: str, error: OSError) -> Problem:
     return Problem(path, f"cannot be read: {error.strerror or error}")
 
 
+def check_other_logs(directory: str) -> Iterator[Problem]:
+    """Files of a partition's directory that end as a segment and have no segment's name.  Raises OSError."""
+    for name in sorted(os.listdir(directory)):
+        stem, suffix = os.path.splitext(name)
+        if suffix == LOG_SUFFIX and log_files.kind_of(name) is None:
+            text = "no broker reads it: a segment's name has 20 digits"
+            if stem.isascii() and stem.isdigit():
+                text += f"; if it is one, rename it to {segment_file('', int(stem), LOG_SUFFIX)}"
+            yield Problem(os.path.join(directory, name), text, warning=True)
+
+
 def as_far_as_readable(path: str, problems: Iterable[Problem]) -> list[Problem]:
     """The problems of a file as a list; an OSError while they are collected becomes one more problem."""
     problems_of_file: list[Problem] = []
@@ -534,8 +545,11 @@ def check_small_file(path: str) -> Iterator[Problem]:
             first_offset = read_mark(os.path.dirname(path))
             if first_offset is not None:
                 yield Problem(path, meaning_of(first_offset), first_offset, warning=True)
-        elif name == log_files.META_PROPERTIES_FILE and "version" not in log_files.read_properties(path):
-            yield Problem(path, "there is no version")
+        elif name == log_files.META_PROPERTIES_FILE:
+            version = log_files.read_properties(path).get("version")
+            if version not in ("0", "1"):
+                text = "there is no version" if version is None else f"version {version}, expected 0 or 1"
+                yield Problem(path, text)
     except KafkaError as error:
         yield Problem(path, without_path(error, path))
 
