@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+#: Of the wrong entries of an index so many are reported one by one, the others together.
+_SHOWN_ENTRIES = 10
+
+
 class Problem(NamedTuple):
     """Something wrong.  A warning: Kafka mends it when it opens the log, or does not need what is missing."""
 
@@ -78,6 +82,17 @@ class Problem(NamedTuple):
 
 def unreadable(path: str, error: OSError) -> Problem:
     return Problem(path, f"cannot be read: {error.strerror or error}")
+
+
+def check_other_logs(directory: str) -> Iterator[Problem]:
+    """Files of a partition's directory that end as a segment and have no segment's name.  Raises OSError."""
+    for name in sorted(os.listdir(directory)):
+        stem, suffix = os.path.splitext(name)
+        if suffix == LOG_SUFFIX and log_files.kind_of(name) is None:
+            text = "no broker reads it: a segment's name has 20 digits"
+            if stem.isascii() and stem.isdigit():
+                text += f"; if it is one, rename it to {segment_file('', int(stem), LOG_SUFFIX)}"
+            yield Problem(os.path.join(directory, name), text, warning=True)
 
 
 def as_far_as_readable(path: str, problems: Iterable[Problem]) -> list[Problem]:
@@ -377,9 +392,14 @@ def check_index(
     first_unused = len(entries)
     if empty and not closed:
         first_unused = _first_unused_entry(entries, offsets, wrong, int(segment.batches["last_offset"].max(initial=-1)))
-    for n, text in problems:
-        if n < first_unused:
-            yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    in_use = [(n, text) for n, text in problems if n < first_unused]
+    named = in_use if len(in_use) == _SHOWN_ENTRIES + 1 else in_use[:_SHOWN_ENTRIES]
+    for n, text in named:
+        yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    if more := in_use[len(named) :]:
+        n = more[0][0]
+        text = f"entry {n}: wrong too, and so are {counted(len(more) - 1, 'entry', 'entries')} more"
+        yield Problem(path, text, int(offsets[n]), n * slot)
     if first_unused < len(entries):
         unused = counted(len(entries) - first_unused, "entry is", "entries are")
         text = f"entry {first_unused}: from here on {unused} not of this log's batches, as a truncation leaves them; a "
@@ -525,8 +545,11 @@ def check_small_file(path: str) -> Iterator[Problem]:
             first_offset = read_mark(os.path.dirname(path))
             if first_offset is not None:
                 yield Problem(path, meaning_of(first_offset), first_offset, warning=True)
-        elif name == log_files.META_PROPERTIES_FILE and "version" not in log_files.read_properties(path):
-            yield Problem(path, "there is no version")
+        elif name == log_files.META_PROPERTIES_FILE:
+            version = log_files.read_properties(path).get("version")
+            if version not in ("0", "1"):
+                text = "there is no version" if version is None else f"version {version}, expected 0 or 1"
+                yield Problem(path, text)
     except KafkaError as error:
         yield Problem(path, without_path(error, path))
 

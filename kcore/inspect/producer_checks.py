@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import read_file
+from kcore.common.text import counted
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.gap_checks import rows_beside_gaps
@@ -145,12 +146,20 @@ def check_txn_index(
         except (KafkaError, OSError):
             return  # the check of the file itself reports it
     entry_by_last_offset = {entry.last_offset: entry for entry in entries}
+    lacking = [txn for txn in expected if txn.last_offset not in entry_by_last_offset]
+    if lacking:
+        txn = lacking[0]
+        text = f"producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}: not in here"
+        if len(lacking) > 1:
+            text += f", nor are {counted(len(lacking) - 1, 'aborted transaction')} after it"
+        if not os.path.lexists(path):
+            text += "; the file is missing"
+        yield Problem(path, text, txn.last_offset)
     for txn in expected:
         entry = entry_by_last_offset.get(txn.last_offset)
         if entry is None:
-            text = f"producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}: not in here"
-            yield Problem(path, text, txn.last_offset)
-        elif entry.first_offset > txn.first_offset:
+            continue
+        if entry.first_offset > txn.first_offset:
             text = f"transaction starts at {entry.first_offset}, its first batch is at {txn.first_offset}"
             yield Problem(path, text, txn.last_offset, entries.index(entry) * ENTRY_SIZE)
     last_offsets = segment.batches["last_offset"]

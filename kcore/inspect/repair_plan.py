@@ -31,6 +31,7 @@ from kcore.inspect.partition_checks import (
     beyond_recovery_point,
     check_end,
     check_index,
+    check_other_logs,
     check_small_file,
     end_limit,
     epochs_of,
@@ -220,7 +221,7 @@ def plan_repair(
 def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progress, *, compacted: bool = False) -> Plan:
     """compacted: gaps between offsets are no damage.  Raises OSError."""
     partition = PartitionFiles.of(directory)
-    plan = Plan(directory)
+    plan = Plan(directory, [*check_other_logs(directory)])
     segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
     names = [partition.wrong_name(base) for base in partition.bases]
     names += (check_name(partition, base, segment) for base, segment in zip(partition.bases, segments, strict=True))

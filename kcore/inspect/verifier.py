@@ -31,6 +31,7 @@ from kcore.inspect.partition_checks import (
     beyond_recovery_point,
     check_end,
     check_index,
+    check_other_logs,
     check_small_file,
     lone_log_problems,
     read_index,
@@ -224,6 +225,7 @@ class Verifier:
                 examined = self.small_file(path)()
                 result.counts.add(examined.counts)
                 result.problems += examined.problems
+        result.problems += check_other_logs(directory)
         result.problems += _missing_indexes(partition)
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]

@@ -449,7 +449,10 @@ class _LogLoader:
         """The log end offset.  A log opened for reading ends before the garbage that recovery would cut off."""
         active = self._active()
         try:
-            return active.read_next_offset()
+            end_offset = active.read_next_offset()
+            # Batches of an earlier segment under a later name, as after a file was copied, must not hide what is
+            # between: whoever reads on meets them.
+            return end_offset if self.writable else max(end_offset, active.base_offset)
         except CorruptMessage:
             if self.writable or self.had_clean_shutdown:
                 raise

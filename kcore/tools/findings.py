@@ -296,8 +296,8 @@ def of_unclean_stop(data_dir: str, last_written_ms: int | None, *, is_kcores: bo
     recovers = f"`kcore serve --data {shlex.quote(data_dir)}`" if is_kcores else "the broker that it belongs to"
     return Finding(
         "unclean_stop",
-        f"{data_dir} has no marker of a clean stop, so the ends of its logs may not be checked yet: its broker was "
-        "killed, or this is a copy of a part of a directory",
+        f"{data_dir} has no marker of a clean stop (its broker was killed, or this is a copy of a part of a "
+        "directory), so the ends of its logs may not be checked yet",
         f"{recovers} recovers them at its start",
         last_written_ms,
     )

@@ -118,6 +118,27 @@ def test_no_flipped_bit_of_a_header_makes_a_name_look_wrong(tmp_path):
         log.write_bytes(content)
 
 
+def test_a_log_whose_name_is_no_segments_is_named_by_verify_and_repair(tmp_path):
+    data = make_log(tmp_path / "data")
+    right = bases(data / "orders-0")[2]
+    os.rename(data / "orders-0" / f"{right:020}.log", data / "orders-0" / f"{right}.log")
+    (data / "orders-0" / "old copy.log").touch()
+    text = "no broker reads it: a segment's name has 20 digits"
+    texts = {"old copy.log": text, f"{right}.log": f"{text}; if it is one, rename it to {right:020}.log"}
+    for problems in (verify(str(data)), [problem for plan in plan_repair(str(data)) for problem in plan.problems]):
+        named = {os.path.basename(problem.path): problem for problem in problems}
+        assert {name: named[name].text for name in texts} == texts
+        assert all(named[name].warning for name in texts)
+
+
+def test_an_unknown_version_of_meta_properties_is_damage(tmp_path):
+    data = make_log(tmp_path / "data")
+    for version, is_known in (("0", True), ("1", True), ("2", False), ("x", False)):
+        (data / "meta.properties").write_text(f"version={version}\nbroker.id=1\n")
+        found = damage(data)
+        assert found == ([] if is_known else [("meta.properties", f"version {version}, expected 0 or 1")])
+
+
 A, B, C, D = Span(0, 4), Span(5, 9), Span(10, 14), Span(15, 19)
 
 

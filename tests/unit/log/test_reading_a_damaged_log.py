@@ -1,5 +1,8 @@
 """What a reader gets of a log that was not stopped cleanly and has a hole that recovery would cut off."""
 
+import contextlib
+import shutil
+
 import pytest
 
 from kcore.errors import CorruptMessage
@@ -115,3 +118,25 @@ def test_LOG_24_a_read_does_not_go_on_in_the_next_segment_where_a_wrong_length_h
         # The index leads around it, and the end of a sound segment is no damage.
         assert log.read(last_offset, 1 << 20).records.size_in_bytes > 0
         assert log.read(last_offset + 1, 1 << 20).fetch_offset_metadata.segment_base_offset == last_offset + 1
+
+
+@pytest.mark.parametrize("suffixes", [("log",), ("log", "index", "timeindex")])
+@pytest.mark.parametrize("has_checkpoints", [True, False])
+def test_a_copy_of_an_old_segment_under_a_later_name_hides_no_record_before_it(suffixes, has_checkpoints, tmp_path):
+    with open_log(tmp_path / "t-0", "a", config=LogConfig(segment_bytes=300)) as log:
+        for _ in range(20):
+            log.append_as_leader(batch(5))
+        names = [segment.base_offset for segment in log.segments]
+    assert len(names) > 3
+    for suffix in suffixes:
+        shutil.copy(tmp_path / "t-0" / f"{names[1]:020}.{suffix}", tmp_path / "t-0" / f"{150:020}.{suffix}")
+    if not has_checkpoints:
+        for checkpoint in tmp_path.glob("*-checkpoint"):
+            checkpoint.unlink()
+    with open_log(tmp_path / "t-0") as log:
+        assert log.to_arrow(columns=["offset"], on_error="stop")["offset"].to_pylist() == list(range(100))
+        read = []
+        with contextlib.suppress(CorruptMessage):
+            for record in log.records():
+                read.append(record.offset)
+        assert read == list(range(100))

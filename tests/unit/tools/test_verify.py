@@ -886,6 +886,44 @@ def test_a_transaction_that_began_below_the_log_start_is_judged_by_what_can_be_r
     assert "aborted offsets 3 to 4: not in here" in problems[0]["problem"]
 
 
+def test_of_an_index_with_many_wrong_entries_the_first_are_named_and_the_others_counted(tmp_path, capsys):
+    with open_log(tmp_path / "t-0", "a", config=LogConfig(index_interval_bytes=10)) as log:
+        for _ in range(40):
+            log.append_as_leader(record_batch(1))
+    path = tmp_path / "t-0" / f"{0:020}.index"
+    entries = [*struct.iter_unpack(">ii", path.read_bytes())]
+    assert len(entries) > 30
+    path.write_bytes(b"".join(struct.pack(">ii", offset, position + 1) for offset, position in entries))
+    status, problems, summary = verify(capsys, tmp_path)
+    assert status == 1 and {problem["file"] for problem in problems} == {str(path)}
+    assert [problem["problem"].split(":")[0] for problem in problems] == [f"entry {n}" for n in range(11)]
+    assert problems[-1]["problem"] == f"entry 10: wrong too, and so are {len(entries) - 11} entries more"
+    assert summary["damaged"] == 11
+
+
+def test_a_transaction_index_that_is_missing_or_empty_is_one_problem_however_many_transactions_it_lacks(
+    tmp_path, capsys
+):
+    broker = CrashingBroker(tmp_path)
+    for n in range(5):
+        broker.append(in_transaction(n))
+        broker.abort()
+    broker.stop()
+    (path,) = (tmp_path / "t-0").glob("*.txnindex")
+    content = path.read_bytes()
+    for left, last_offset, text in (
+        (None, 1, "offsets 0 to 1: not in here, nor are 4 aborted transactions after it; the file is missing"),
+        (b"", 1, "offsets 0 to 1: not in here, nor are 4 aborted transactions after it"),
+        (content[: 4 * len(content) // 5], 9, "offsets 8 to 9: not in here"),
+    ):
+        path.unlink() if left is None else path.write_bytes(left)
+        status, (problem,), _ = verify(capsys, tmp_path)
+        assert (status, problem["file"], problem["offset"]) == (1, str(path), last_offset)
+        assert problem["problem"].endswith(text)
+    assert run_json(capsys, "repair", tmp_path, "--in-place", "--apply")[0] == 0
+    assert path.read_bytes() == content
+
+
 def test_a_transaction_that_was_aborted_below_the_log_start_is_not_judged(tmp_path, capsys):
     broker = CrashingBroker(tmp_path)
     broker.append(in_transaction(0))
