@@ -428,10 +428,11 @@ class ControlledCluster(Cluster):
         )
 
     def _safe(self, tp: TopicPartition, members: list[int]) -> bool:
-        return any(
-            (member, tp) not in self._tainted and self.reassignments.stays(member, tp) and self._is_well(member)
-            for member in members
-        )
+        return self._stays_untainted(tp, [member for member in members if self._is_well(member)])
+
+    def _stays_untainted(self, tp: TopicPartition, members: list[int]) -> bool:
+        """Whether one of these has all its records, and no reassignment takes it away."""
+        return any((member, tp) not in self._tainted and self.reassignments.stays(member, tp) for member in members)
 
     def _is_well(self, broker: int) -> bool:
         node = self.nodes.get(broker)
@@ -530,12 +531,17 @@ class ControlledCluster(Cluster):
             self._taint(broker, tp)
 
     def _may_lose_records(self, broker: int, tp: TopicPartition) -> bool:
-        """Whether a broker that is down may: not where an election could find them in no other replica."""
+        """Whether a broker that is down may: not where an election could find them in no other replica.
+
+        As long as it is registered it may be elected itself, alone in the ISR: another member must be well then.
+        """
         state = self.partitions.get(tp)
         if broker in self.nodes or state is None or not self._keeps_records(tp.topic):
             return False
-        others = [m for m in state.isr if m != broker and (m, tp) not in self._tainted]
-        if broker in state.isr and not any(self.reassignments.stays(member, tp) for member in others):
+        others = [member for member in state.isr if member != broker]
+        is_registered = self.admin.get(znodes.broker_id(broker)) is not None
+        has_them = self._safe if is_registered else self._stays_untainted
+        if broker in state.isr and not has_them(tp, others):
             self.tell(f"{tp}: no other replica has what would be lost")
             return False
         return True
