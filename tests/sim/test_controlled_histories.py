@@ -78,6 +78,18 @@ def test_a_registered_broker_loses_no_records_while_the_session_of_the_other_mem
     assert run_history(History(Settings(brokers=4, controller=True), events)) is None
 
 
+@pytest.mark.parametrize("at_ms", [605, 620])
+def test_a_member_of_an_isr_with_lost_records_is_the_first_to_start_after_all_were_down(at_ms):
+    """Broker 3, which has no replica, would take all members but the last one out of the ISR: the one that has lost
+    the record (decision 22)."""
+    events = (
+        Produce(207, 0),
+        *(Crash(600, broker, "is killed", down_ms=100 if broker == 3 else 1000, noticed_ms=10) for broker in range(4)),
+        FlipBit(at_ms, 2, topic=0, share=0.5),
+    )
+    assert run_history(History(Settings(brokers=4, controller=True), events)) is None
+
+
 def test_a_topic_whose_deletion_was_ordered_may_lose_what_a_consumer_has_read():
     """Seed 780008100, made short: nobody has heard of the order when the leader is back without its last record."""
     settings = Settings(partitions=2, latency_ms=3, flush_checkpoint_ms=5000, remembers_idle=True, controller=True)
