@@ -428,10 +428,11 @@ class ControlledCluster(Cluster):
         )
 
     def _safe(self, tp: TopicPartition, members: list[int]) -> bool:
-        return any(
-            (member, tp) not in self._tainted and self.reassignments.stays(member, tp) and self._is_well(member)
-            for member in members
-        )
+        return self._stays_untainted(tp, [member for member in members if self._is_well(member)])
+
+    def _stays_untainted(self, tp: TopicPartition, members: list[int]) -> bool:
+        """Whether one of these has all its records, and no reassignment takes it away."""
+        return any((member, tp) not in self._tainted and self.reassignments.stays(member, tp) for member in members)
 
     def _is_well(self, broker: int) -> bool:
         node = self.nodes.get(broker)
@@ -530,12 +531,19 @@ class ControlledCluster(Cluster):
             self._taint(broker, tp)
 
     def _may_lose_records(self, broker: int, tp: TopicPartition) -> bool:
-        """Whether a broker that is down may: not where an election could find them in no other replica."""
+        """Whether a broker that is down may: not where an election could find them in no other replica.
+
+        Unless another member is well, a controller may take all members but this one out of the ISR: because this one
+        is still registered, or is the last one (RSM-08).  Where all brokers are down, a member starts first (_start()).
+        """
         state = self.partitions.get(tp)
         if broker in self.nodes or state is None or not self._keeps_records(tp.topic):
             return False
-        others = [m for m in state.isr if m != broker and (m, tp) not in self._tainted]
-        if broker in state.isr and not any(self.reassignments.stays(member, tp) for member in others):
+        others = [member for member in state.isr if member != broker]
+        is_registered = self.admin.get(znodes.broker_id(broker)) is not None
+        may_be_down = not self.nodes and not self._tainted and not is_registered
+        has_them = self._stays_untainted if may_be_down else self._safe
+        if broker in state.isr and not has_them(tp, others):
             self.tell(f"{tp}: no other replica has what would be lost")
             return False
         return True
@@ -597,6 +605,9 @@ class ControlledCluster(Cluster):
             # The product waits for the end of its old session.
             self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
             return
+        if self._starts_after_a_member(broker):
+            self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
+            return
         session = Session(self.tree, broker, lambda: self.may_die(broker), lambda: self._disconnect(broker, 20))
         path = self.disks[broker].path
         boot_id = f"boot {self._boots.get(broker, 0)}"
@@ -606,6 +617,11 @@ class ControlledCluster(Cluster):
         # It is in no ISR that counts on its lost records, and none takes it in because of an earlier life.
         self._without_power.discard(broker)
         self.tell(f"broker {broker} is registered with epoch {node.broker_epoch}")
+
+    def _starts_after_a_member(self, broker: int) -> bool:
+        """Whether all brokers are down, and it is no member of an ISR of which one has lost records (decision 22)."""
+        states = [self.partitions[tp] for _, tp in self._tainted if tp in self.partitions]
+        return not self.nodes and any(len(state.isr) > 1 and broker not in state.isr for state in states)
 
     # -- messages ---------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,12 @@ from tests.sim.events import (
     Consume,
     Crash,
     CreateTopic,
+    Cut,
     Delay,
+    DeleteController,
     DeleteTopic,
+    ExpireSession,
+    FlipBit,
     History,
     LoseStoreAnswer,
     Produce,
@@ -57,6 +61,33 @@ def test_a_broker_that_lost_records_of_a_deleted_topic_starts_while_another_one_
         DeleteTopic(612, 2),
     )
     assert run_history(History(settings, events)) is None
+
+
+def test_a_registered_broker_loses_no_records_while_the_session_of_the_other_member_has_ended():
+    """Seed 946259770, made shorter.  Broker 2 is down, and nobody has noticed: with Kafka's controller too, the ISR of
+    0 and 2 would become that of 2 alone, and the record would be lost (KIP-966)."""
+    events = (
+        Produce(207, 0),
+        *(Cut(240, broker, STORE, for_ms=60) for broker in range(3)),  # so that broker 3 is the controller
+        DeleteController(250),
+        Crash(350, 1, "is killed", down_ms=3000, noticed_ms=10),
+        Crash(600, 2, "is killed", down_ms=600, noticed_ms=300),
+        ExpireSession(700, 0),
+        FlipBit(701, 2, topic=0, share=0.5),
+    )
+    assert run_history(History(Settings(brokers=4, controller=True), events)) is None
+
+
+@pytest.mark.parametrize("at_ms", [605, 620])
+def test_a_member_of_an_isr_with_lost_records_is_the_first_to_start_after_all_were_down(at_ms):
+    """Broker 3, which has no replica, would take all members but the last one out of the ISR: the one that has lost
+    the record (decision 22)."""
+    events = (
+        Produce(207, 0),
+        *(Crash(600, broker, "is killed", down_ms=100 if broker == 3 else 1000, noticed_ms=10) for broker in range(4)),
+        FlipBit(at_ms, 2, topic=0, share=0.5),
+    )
+    assert run_history(History(Settings(brokers=4, controller=True), events)) is None
 
 
 def test_a_topic_whose_deletion_was_ordered_may_lose_what_a_consumer_has_read():

@@ -12,7 +12,7 @@ from kcore.replica import isr as isr_rules
 from kcore.replica import partition, replica_manager
 from kcore.replica.fetcher import fetcher_state
 from kcore.replica.fetcher.fetcher_state import FetcherState
-from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from kcore.replica.fetcher.follower_logs import AppendedRecords, ReplicaLogs
 from kcore.replica.local_reads import LocalReads
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
@@ -352,7 +352,7 @@ def test_PART_21_a_follower_of_a_log_that_starts_inside_a_batch_starts_with_the_
 
     def append_or_fail(self, tp, records, *rest):
         info = self._partition_of(tp).append_records_to_follower_or_future_replica(records, is_future=False)
-        return fetcher_state.AppendedRecords(info.last_offset, info.last_leader_epoch)
+        return AppendedRecords(info.last_offset, info.last_leader_epoch)
 
     history = scenario(
         Settings(brokers=2),

@@ -1,15 +1,14 @@
-"""ReplicaLogs: the logs that a fetcher copies into, by way of this broker's partitions (FollowerLogs; RFT-03..15)."""
+"""FollowerLogs: the logs that a fetcher copies into; ReplicaLogs: those of this broker's partitions (RFT-03..15)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import KafkaStorageError, UnexpectedAppendOffset
-from kcore.replica.fetcher.fetcher_state import AppendedRecords
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.replica_quota import ReplicaQuota
 
@@ -18,6 +17,64 @@ if TYPE_CHECKING:
     from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
+
+
+class AppendedRecords(NamedTuple):
+    """What an append wrote last."""
+
+    last_offset: int
+    last_leader_epoch: int
+
+
+class FollowerLogs(Protocol):
+    """The local logs of the partitions that are copied.  Each method may raise KafkaStorageError."""
+
+    def log_end_offset(self, tp: TopicPartition) -> int: ...
+
+    def log_start_offset(self, tp: TopicPartition) -> int: ...
+
+    def topic_id(self, tp: TopicPartition) -> UUID:
+        """ZERO_UUID for a log that has none."""
+        ...
+
+    def high_watermark(self, tp: TopicPartition) -> int: ...
+
+    def latest_epoch(self, tp: TopicPartition) -> int:
+        """-1 for a log that has none."""
+        ...
+
+    def end_offset_for_epoch(self, tp: TopicPartition, epoch: int) -> tuple[int, int]:
+        """As UnifiedLog.end_offset_for_epoch."""
+        ...
+
+    def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
+        """is_completed: a future log of the partition, if there is one, is cut there too (RFT-15)."""
+        ...
+
+    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None: ...
+
+    def append(
+        self,
+        tp: TopicPartition,
+        records: bytes | bytearray | memoryview,
+        leader_log_start_offset: int,
+        leader_epoch: int,
+    ) -> AppendedRecords | None:
+        """Append as a follower, offsets and epochs kept (RFT-06); None if there is no whole batch.
+
+        Batches from the first one of a later leader epoch on are left out.
+
+        Raises CorruptMessage or InvalidRecord for what can be fetched again, anything else for what cannot be helped.
+        """
+        ...
+
+    def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
+        """Set it, brought into [log start offset, log end offset] (RFT-07)."""
+        ...
+
+    def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
+        """Never lowers it; OffsetOutOfRange above the high watermark (RFT-08)."""
+        ...
 
 
 class ReplicaLogs:

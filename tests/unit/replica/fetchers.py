@@ -8,12 +8,12 @@ from kcore.errors import (
 )
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.replica.fetcher.fetcher_state import (
-    AppendedRecords,
     FetcherConfig,
     FetcherState,
     InitialFetchState,
     Wait,
 )
+from kcore.replica.fetcher.follower_logs import AppendedRecords
 from kcore.replica.fetcher.leader_endpoint import (
     EpochEndOffset,
     FetchReply,

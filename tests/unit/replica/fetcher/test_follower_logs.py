@@ -9,8 +9,7 @@ import pytest
 from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import ZERO_UUID
-from kcore.replica.fetcher.fetcher_state import AppendedRecords
-from kcore.replica.fetcher.follower_logs import ReplicaLogs
+from kcore.replica.fetcher.follower_logs import AppendedRecords, ReplicaLogs
 from tests import batches
 from tests.unit.replica.conftest import TP, Node, update
 

@@ -9,8 +9,9 @@ from kcore import errors
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import FencedLeaderEpoch
-from kcore.replica.fetcher.fetcher_state import AppendedRecords, FetcherConfig
+from kcore.replica.fetcher.fetcher_state import FetcherConfig
 from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState, fetcher_id
+from kcore.replica.fetcher.follower_logs import AppendedRecords
 from kcore.replica.fetcher.leader_endpoint import FetchedPartition, FetchReply, LeaderFeatures
 from kcore.replica.fetcher.partition_fetch_state import Phase
 from kcore.replica.fetcher.replica_fetcher_manager import FetcherKey, ReplicaFetcherManager
