@@ -77,10 +77,6 @@ def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
 
 
-def group_config(group_id: str) -> str:
-    return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
-
-
 def sanitized(name: str) -> str:
     """A name in a path.  Source: Sanitizer, Kafka, but for "." and "..", which Kafka writes as they are and ZooKeeper
     refuses; as they are written here, Kafka reads them."""

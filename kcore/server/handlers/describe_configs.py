@@ -101,7 +101,7 @@ class Handler:
         """Of any group: it needs not be there."""
         if not group_id:
             raise InvalidRequest("Group name must not be empty")
-        return group_entries(self._group_configs.of_group(group_id), self._config)
+        return group_entries(self._group_configs.config_of(group_id), self._config)
 
     def error_response(self, body: DescribeConfigsRequest, error_code: int, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(

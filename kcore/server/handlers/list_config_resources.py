@@ -49,7 +49,7 @@ class Handler:
         if resource_type == _TOPIC:
             return sorted(snapshot.topic_names())
         if resource_type == _GROUP:
-            return sorted(self._group_configs.group_ids())
+            return sorted(self._group_configs.configs)
         if resource_type == _CLIENT_METRICS:
             return ()  # client telemetry is not served
         return [str(broker.node_id) for broker, _ in snapshot.endpoints(context.listener_name)]
