@@ -36,6 +36,7 @@ RECORDS, MORE = 500, 20
 DELETED = 10
 DEADLINE_S = 60
 CONFIGS, GROUPS = "kafka.admin.ConfigCommand", "consumer.group.ConsumerGroupCommand"
+CLIENT_METRICS = "ClientMetricsCommand"
 REASSIGN = "reassign.ReassignPartitionsCommand"
 LOGGER = "kcore.controller.kafka_controller"
 SETTINGS: dict[str, Any] = {
@@ -122,14 +123,35 @@ def configs(tools: KafkaTools) -> None:
     alter("clients", "--entity-default", "--add-config", "request_percentage=50")
     until(lambda: tools.run(CONFIGS, "--describe", "--entity-type", "clients", "--entity-default"),
           r"default client-id are request_percentage=50\.0$")  # fmt: skip
-    alter("clients", "--entity-default", "--delete-config", "request_percentage")
+    # Again where the broker that is asked has not heard of it yet.
+    until(
+        lambda: alter("clients", "--entity-default", "--delete-config", "request_percentage"),
+        "Completed updating",
+    )
     scram = ("--entity-name", "alice", "--add-config", "SCRAM-SHA-256=[password=secret]")
     shows(alter("users", *scram, status=1), "does not support ALTER_USER_SCRAM_CREDENTIALS")
     shows(alter("ips", "--entity-name", "10.0.0.1", "--add-config", "connection_creation_rate=5"), "ip 10.0.0.1")
     described("ips", "10.0.0.1", r"^Quota configs for ip '10\.0\.0\.1' are connection_creation_rate=5\.0$")
-    metrics = alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=10000", status=1)
-    shows(metrics, "InvalidRequestException: .*not of client metrics")
-    shows(tools.run("ClientMetricsCommand", "--describe", "--name", "m"), "resource m doesn't exist")
+    subscriptions(tools, alter, described)
+
+
+def subscriptions(tools: KafkaTools, alter: Callable[..., str], described: Callable[..., None]) -> None:
+    """Those to client metrics: kafka-configs, then kafka-client-metrics."""
+    shows(alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=10000"), "client-metric m")
+    described("client-metrics", "m", r"^  interval\.ms=10000 sensitive=false synonyms=\{")
+    wrong = alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=1", status=1)
+    shows(wrong, r"InvalidRequestException: .*interval\.ms")
+    wrong = alter("client-metrics", "--entity-name", "m", "--add-config", "match=[client_id=(]", status=1)
+    shows(wrong, "InvalidConfigurationException: Illegal client matching pattern: client_id=\\(")
+    until(lambda: tools.run(CLIENT_METRICS, "--list"), "^m$")
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", "m"), r"^  interval\.ms=10000$")
+    tools.run(CLIENT_METRICS, "--delete", "--name", "m")
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", "m"), "resource m doesn't exist")
+    values = ("--metrics", "org.apache.", "--interval", "5000", "--match", "client_id=a.*")
+    altered = tools.run(CLIENT_METRICS, "--alter", "--generate-name", *values)
+    (name,) = re.findall(r"^Altered client metrics config for (\S+)\.$", altered, re.MULTILINE)
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", name),
+          r"^  interval\.ms=5000$", r"^  match=client_id=a\.\*$", r"^  metrics=org\.apache\.$")  # fmt: skip
 
 
 def cluster_tools(tools: KafkaTools, cluster_id: str) -> None:
@@ -327,7 +349,7 @@ def main() -> None:
             KafkaTools(jars, classes, cluster.bootstrap_servers) as tools,
         ):
             step("kafka-topics, -get-offsets, -producer-perf-test, -consumer-perf-test", lambda: topics(tools, cluster))
-            step("kafka-configs: topics, loggers, groups, users, clients", lambda: configs(tools))
+            step("kafka-configs, -client-metrics", lambda: configs(tools))
             cluster_id = cluster.brokers[0].cluster_id
             step("kafka-features, -cluster, -broker-api-versions", lambda: cluster_tools(tools, cluster_id))
             step("kafka-acls", lambda: acls(tools))

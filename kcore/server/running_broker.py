@@ -49,6 +49,7 @@ from kcore.server.broker_parts import (
 from kcore.server.config.broker_loggers import BrokerLoggers
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+from kcore.server.config.stored_client_metrics import StoredClientMetrics
 from kcore.server.config.stored_group_configs import StoredGroupConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import InProcessClient
@@ -186,7 +187,8 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
     stored_client_quotas = StoredClientQuotas(base.store, client_quotas, is_member=base.config.is_cluster_member)
     group_configs = StoredGroupConfigs(base.store, base.config, is_member=base.config.is_cluster_member)
     group_coordinator.consumer_groups.settings_of = group_configs.settings
-    membership.follow_settings([stored_client_quotas, group_configs])
+    client_metrics = StoredClientMetrics(base.store, is_member=base.config.is_cluster_member)
+    membership.follow_settings([stored_client_quotas, group_configs, client_metrics])
     foreign_producer_id = membership.load_topics(adoption, coordinators, server.listeners, unclean=unclean)
     if foreign_producer_id >= 0:
         producer_ids.reserve_up_to(foreign_producer_id)
@@ -215,6 +217,7 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         broker_configs=base.broker_configs,
         broker_loggers=broker_loggers,
         group_configs=group_configs,
+        client_metrics=client_metrics,
         auth=auth,
         scram_iterations=partial(stored_iterations, base.store),
         served_apis=_served_apis(base.config),

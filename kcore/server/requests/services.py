@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+    from kcore.server.config.stored_client_metrics import StoredClientMetrics
     from kcore.server.config.stored_group_configs import StoredGroupConfigs
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.quotas.client_quotas import ClientQuotas
@@ -59,6 +60,7 @@ class Services:
     broker_configs: StoredBrokerConfigs
     broker_loggers: BrokerLoggers
     group_configs: StoredGroupConfigs
+    client_metrics: StoredClientMetrics
     auth: AuthHelper
     #: Of SCRAM credentials in the store: user -> mechanism -> iterations.  Waits for the store.  Raises StoreError.
     scram_iterations: Callable[[Collection[str] | None], Mapping[str, Mapping[int, int]]]
