@@ -27,7 +27,9 @@ from ci.interop.kafka_tools import KafkaTools  # noqa: E402
 from ci.interop.mirror import step  # noqa: E402
 from kcore.coordinator.transaction.transaction_state import Producer  # noqa: E402
 from tests.unit.server.client import Client  # noqa: E402
+from tests.unit.server.config.test_altering_configs import METRICS, describe  # noqa: E402
 from tests.unit.server.transactions import TransactionalClient  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 TOPIC = "t"
 #: Of kafka-producer-perf-test, and besides these in each of the first two partitions.
@@ -152,6 +154,26 @@ def subscriptions(tools: KafkaTools, alter: Callable[..., str], described: Calla
     (name,) = re.findall(r"^Altered client metrics config for (\S+)\.$", altered, re.MULTILINE)
     until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", name),
           r"^  interval\.ms=5000$", r"^  match=client_id=a\.\*$", r"^  metrics=org\.apache\.$")  # fmt: skip
+
+
+def telemetry(tools: KafkaTools, cluster: kcore.Cluster, pushed: list[kcore.ClientTelemetryPayload]) -> None:
+    """Kafka's producer pushes what a subscription asks for, and nothing else."""
+    name = "org.apache.kafka.producer.record.send.total"
+    of = ("--name", "sent", "--metrics", name, "--interval", "100", "--match", "client_id=perf-producer-client")
+    tools.run(CLIENT_METRICS, "--alter", *of)
+    for broker in cluster.brokers.values():
+        with Client(broker) as client:
+            wait_until(lambda client=client: describe(client, METRICS, "sent")[1]["interval.ms"][0] == "100")
+    written = ("--topic", TOPIC, "--num-records", "60", "--record-size", "100", "--throughput", "30")
+    tools.run("ProducerPerformance", *written)
+    if not pushed:
+        raise RuntimeError("Kafka's producer has pushed nothing")
+    # A last push is often missing: the client may be closed before it is sent.
+    for payload in pushed:
+        named = set(re.findall(rb"org\.apache\.kafka\.[a-z.]*", payload.data))
+        if named != {name.encode()} or payload.client.client_software_name != "apache-kafka-java":
+            raise RuntimeError(f"Kafka's producer has pushed {payload}")
+    tools.run(CLIENT_METRICS, "--delete", "--name", "sent")
 
 
 def cluster_tools(tools: KafkaTools, cluster_id: str) -> None:
@@ -342,14 +364,16 @@ def hanging_transaction(tools: KafkaTools, broker: kcore.Broker) -> None:
 def main() -> None:
     jars, classes = sys.argv[1:]
     begin = time.monotonic()
+    pushed: list[kcore.ClientTelemetryPayload] = []
     with tempfile.TemporaryDirectory(prefix="kcore-tools-") as directory:
         work = Path(directory)
         with (
-            kcore.Cluster(2, work / "cluster", **SETTINGS) as cluster,
+            kcore.Cluster(2, work / "cluster", telemetry_receiver=pushed.append, **SETTINGS) as cluster,
             KafkaTools(jars, classes, cluster.bootstrap_servers) as tools,
         ):
             step("kafka-topics, -get-offsets, -producer-perf-test, -consumer-perf-test", lambda: topics(tools, cluster))
             step("kafka-configs, -client-metrics", lambda: configs(tools))
+            step("kafka-producer-perf-test pushes its metrics", lambda: telemetry(tools, cluster, pushed))
             cluster_id = cluster.brokers[0].cluster_id
             step("kafka-features, -cluster, -broker-api-versions", lambda: cluster_tools(tools, cluster_id))
             step("kafka-acls", lambda: acls(tools))
