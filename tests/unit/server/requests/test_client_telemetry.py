@@ -349,9 +349,12 @@ def test_ADM_31_clients_that_are_over_are_forgotten_at_a_later_request_of_any_cl
 def test_ADM_31_a_client_is_forgotten_with_the_end_of_its_connection(broker):
     broker.push(b"bye", is_last=True)
     broker.connection.fd = -1
+    # Whoever comes with this id later is a new client, also before anybody has looked for those that are gone.
+    new = Connection()
+    broker.push(b"hello", connection=new)
+    assert broker.instance_count() == 1
+    new.fd = -1
     assert broker.instance_count() == 0
-    # Whoever comes with this id later is a new client.
-    broker.push(b"hello", connection=Connection())
 
 
 def test_ADM_31_a_connection_that_is_gone_altogether_is_not_kept(broker):
