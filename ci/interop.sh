@@ -26,7 +26,9 @@ export LC_ALL=C.UTF-8
 javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
 part() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; PYTHONPATH=. "${PYTHON:-python3}" "ci/interop/$1" "${@:2}"; }
 part run.py "$jars" "$classes" "$@"
-part spark_connector.py
+# Half of its time it waits for Spark, the parts beside it for brokers.
+part spark_connector.py >build/spark_connector.log 2>&1 & connector=$!
+trap 'wait "$connector" || true' EXIT # also where another part has failed: it ends its brokers itself
 part mirror.py
 part commands.py
 part web.py
@@ -35,6 +37,9 @@ part consumer_protocol.py "$jars" "$classes"
 part group_migration.py "$jars" "$classes"
 part transactions.py "$jars" "$classes"
 part admin_tools.py "$jars" "$classes"
+wait "$connector" || { cat build/spark_connector.log; exit 1; }
+trap - EXIT
+tail -n 1 build/spark_connector.log
 part cluster.py "$jars" "$classes"
 part copier_chain.py --minutes 0.7 --storage "$classes"
 part streams_chain.py --minutes 0.4 --storage "$classes"

@@ -27,11 +27,15 @@ from kcore.errors import (
     NONE,
     ApiError,
     BrokerNotAvailable,
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
     InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
     NotController,
     TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
     for_code,
 )
@@ -83,6 +87,14 @@ _CHANGES = {
     ApiKey.DELETE_GROUPS,
 }
 _MAY_FOLLOW = "the broker may still make the change: look before you give the command again"
+
+#: What an ACL decides.
+_DENIALS = (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+)
 
 
 class Node(NamedTuple):
@@ -807,16 +819,20 @@ def error_of(code: int, message: str | None) -> ApiError | None:
     if code == NONE:
         return None
     kind = for_code(code)
-    return kind(message or explanation(kind))
+    return kind(explanation(kind, message))
 
 
-def explanation(kind: type[ApiError]) -> str:
-    """For brokers that give no reason."""
-    return (kind.__doc__ or kind.__name__).partition("\n")[0]
+def explanation(kind: type[ApiError], reason: str | None = None) -> str:
+    """What is wrong: the broker's reason, or that of the error for brokers that give none; and for what an ACL decides,
+    where to look."""
+    text = reason or (kind.__doc__ or kind.__name__).partition("\n")[0]
+    if kind in _DENIALS and "kcore acls list" not in text:
+        return f"{text.removesuffix('.')}; `kcore acls list` shows who may"
+    return text
 
 
 def raise_error(code: int, message: str | None) -> None:
     """Raises the error that a broker answered, if there is one."""
     if code != NONE:
         kind = for_code(code)
-        raise kind(message or f"{kind.__name__}: {explanation(kind)}")
+        raise kind(explanation(kind, message or f"{kind.__name__}: {explanation(kind)}"))

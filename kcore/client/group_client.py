@@ -132,6 +132,15 @@ class GroupClient(AdminClient):
                     errors[node.broker_id] = error
         return [groups[group_id] for group_id in sorted(groups)], errors
 
+    def group_partitions_without_leader(self) -> list[int]:
+        """Those of __consumer_offsets: no broker has their groups now, so list_groups() lacks them.  Makes no topic."""
+        try:
+            cluster = self.describe_cluster([GROUP_METADATA_TOPIC])
+        except ApiError:
+            return []  # there is none yet, or it may not be described
+        partitions = cluster.topics[GROUP_METADATA_TOPIC].partitions
+        return [number for number, partition in partitions.items() if partition.leader < 0]
+
     def _listed_by(self, node: Node) -> list[ListedGroup]:
         response = self._send_until_loaded(
             None, lambda: (node.host, node.port), lg.ListGroupsRequest(), lg.ListGroupsResponse, lambda r: r.error_code
@@ -498,4 +507,4 @@ def _assignment(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, 
 def _raise_error(code: int, what: str, message: str | None = None) -> None:
     if code != NONE:
         kind = for_code(code)
-        raise kind(f"{what}: {kind.__name__}: {message or explanation(kind)}")
+        raise kind(f"{what}: {kind.__name__}: {explanation(kind, message)}")

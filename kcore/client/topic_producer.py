@@ -303,7 +303,7 @@ class TopicProducer:
             self._split(number, batch, kind, data)
             return None
         tp = TopicPartition(self._leaders.topic, number)
-        error = kind(f"{tp} of {node.host}:{node.port}: {kind.__name__}: {data.error_message or explanation(kind)}")
+        error = kind(f"{tp} of {node.host}:{node.port}: {kind.__name__}: {explanation(kind, data.error_message)}")
         batch.is_uncertain |= isinstance(error, _UNCERTAIN)
         return error
 
@@ -321,7 +321,7 @@ class TopicProducer:
         for index, reason in refused.items():
             record = batch.records[index]
             self._pending_bytes -= record.size
-            text = reason or data.error_message or explanation(kind)
+            text = reason or explanation(kind, data.error_message)
             self._on_refused(record, kind(f"{kind.__name__}: {text}"))
         records = [record for index, record in enumerate(batch.records) if index not in refused]
         middle = len(records) if refused else len(records) // 2

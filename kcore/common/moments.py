@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+#: For --help: what moment_ms() reads.
+MOMENT_HELP = "-1h (also ms, s, m, d, w), @ and milliseconds since 1970, or as 2026-11-24T03:00 (UTC unless it says)"
+
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d|w)")
 #: An INT64 of the protocol.

@@ -35,13 +35,31 @@ Decoder = Callable[[bytes | None, bytes | None], tuple[Any, Any]]
 
 class Wanted(NamedTuple):
     """Which parts of a file become events: offsets first_offset <= offset < end_offset; of a .log only its first
-    max_bytes; records: also the records in batches; decoder: decodes the records of an internal topic."""
+    max_bytes; records: also the records in batches; decoder: decodes the records of an internal topic.  key, from_ms
+    and until_ms: of a .log only records with this key, and with a timestamp of at least from_ms and below until_ms, and
+    the batches that hold one; None: with any."""
 
     first_offset: int = 0
     end_offset: int = 1 << 63
     max_bytes: int | None = None
     records: bool = True
     decoder: Decoder | None = None
+    key: bytes | None = None
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def chooses_records(self) -> bool:
+        """Whether it leaves out records for their key or their timestamp."""
+        return not (self.key is None and self.from_ms is None and self.until_ms is None)
+
+    def holds(self, record: Record) -> bool:
+        return (
+            record.offset in self
+            and (self.key is None or record.key == self.key)
+            and (self.from_ms is None or record.timestamp >= self.from_ms)
+            and (self.until_ms is None or 0 <= record.timestamp < self.until_ms)
+        )
 
     def overlaps(self, first: int, last: int) -> bool:
         return last >= self.first_offset and first < self.end_offset
@@ -164,9 +182,24 @@ def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:
             continue
         for batch in item.batches:
             if wanted.overlaps(batch.base_offset, batch.last_offset):
+                if wanted.chooses_records:
+                    yield from _events_of_chosen_records(batch, wanted)
+                    continue
                 yield batch_event(batch)
                 if wanted.records:
                     yield from _record_events(batch, wanted)
+
+
+def _events_of_chosen_records(batch: RecordBatch, wanted: Wanted) -> Iterator[Event]:
+    """Nothing of a batch that holds none of them."""
+    if (wanted.from_ms is not None and batch.max_timestamp < wanted.from_ms) or (
+        wanted.key is not None and batch.is_control
+    ):
+        return
+    events = list(_record_events(batch, wanted))
+    if events:
+        yield batch_event(batch)
+        yield from (event for event in events if wanted.records or event["type"] == "damage")
 
 
 def batch_event(batch: RecordBatch) -> Event:
@@ -201,7 +234,7 @@ def _record_events(batch: RecordBatch, wanted: Wanted) -> Iterator[Event]:
         yield damage_event(str(error), batch.position, batch.base_offset)
         return
     for record in records:
-        if record.offset in wanted:
+        if wanted.holds(record):
             event = record_event(batch, record)
             if wanted.decoder is not None and not batch.is_control:
                 try:

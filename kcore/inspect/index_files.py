@@ -51,6 +51,11 @@ class IndexFile(NamedTuple):
     content: bytes | None = None
     problem: str | None = None
 
+    def __repr__(self) -> str:
+        size = [] if self.content is None else [counted(len(self.content), "byte")]
+        problem = [] if self.problem is None else [repr(self.problem)]
+        return f"IndexFile({', '.join([repr(self.path), repr(self.status), *size, *problem])})"
+
     @property
     def to_write(self) -> bool:
         if self.status == "agrees":
@@ -82,6 +87,9 @@ def examine_index_files(
     Raises OSError, CorruptFile for a log with damage in it: that has to be repaired first.
     """
     partition = PartitionFiles.of(directory)
+    for base in partition.bases:
+        if (wrong_name := partition.wrong_name(base)) is not None:
+            raise CorruptFile(f"{wrong_name.path}: {wrong_name.text}")
     segments = scan_all(partition, jobs, progress or Progress("reindex", 0, quiet=True))
     for base, segment in zip(partition.bases, segments, strict=True):
         for damage in segment.damages:

@@ -19,6 +19,7 @@ from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
 from kcore.inspect.index_contents import IndexContents as IndexContents
 from kcore.inspect.index_contents import read_index as read_index
+from kcore.inspect.segment_names import wrong_names
 from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -102,7 +103,7 @@ class PartitionFiles:
 
     directory: str
     topic_partition: TopicPartition | None
-    #: Base offsets of the .log files, ascending.
+    #: Base offsets of the segments, ascending: the names of the .log files, but for those of `names`.
     bases: list[int]
     #: None where the checkpoint cannot be read, empty where there is none.
     epochs: list[EpochEntry] | None
@@ -112,6 +113,8 @@ class PartitionFiles:
     checkpoints: dict[str, int] = field(default_factory=dict)
     #: The first offset that the mark of lost records names; None where there is none that can be read.
     lost_from: int | None = None
+    #: Base offset -> name of each segment whose files have a wrong name (segment_names.py).
+    names: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: str) -> PartitionFiles:
@@ -141,8 +144,10 @@ class PartitionFiles:
             if tp in offsets:
                 checkpoints[checkpoint] = offsets[tp]
         base_offsets = sorted(base for base in bases if base is not None)
+        names = wrong_names(directory, base_offsets)
+        base_offsets = sorted({*base_offsets} - {*names.values()} | {*names})
         clean = was_clean_shutdown(parent) and not is_stray
-        return cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from)
+        return cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from, names)
 
     @property
     def log_start_offset(self) -> int:
@@ -165,7 +170,25 @@ class PartitionFiles:
         return starts
 
     def file(self, base: int, suffix: str) -> str:
-        return segment_file(self.directory, base, suffix)
+        # The name of a snapshot is no base offset.
+        name = base if suffix == SNAPSHOT_SUFFIX else self.names.get(base, base)
+        return segment_file(self.directory, name, suffix)
+
+    def base_of(self, path: str) -> int | None:
+        """The base offset of the segment that a file belongs to by its name; None for another file."""
+        name = log_files.base_offset_of(path)
+        return next((base for base, wrong in self.names.items() if wrong == name), name)
+
+    def wrong_name(self, base: int) -> Problem | None:
+        """The problem of a segment whose files have a wrong name."""
+        if base not in self.names:
+            return None
+        path = self.file(base, LOG_SUFFIX)
+        text = (
+            f"the name is wrong: the batches begin at offset {base}, and go on without a gap, so no record is missing; "
+            f"rename the .log, and the indexes that have this name, to {segment_file('', base, '')}.*"
+        )
+        return Problem(path, text, base, 0)
 
     def next_base(self, base: int) -> int | None:
         """Where the following segment starts; None for the last one."""

@@ -92,7 +92,7 @@ class Action:
     reason: str
     size: int = 0
     keep: list[tuple[int, int]] = field(default_factory=list)
-    content: bytes | None = None
+    content: bytes | None = field(default=None, repr=False)
     #: Fields of the .log that are written anew; each is inside a stretch that stays.
     corrections: list[Correction] = field(default_factory=list)
 
@@ -222,7 +222,8 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
     segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
-    names = [check_name(partition, base, segment) for base, segment in zip(partition.bases, segments, strict=True)]
+    names = [partition.wrong_name(base) for base in partition.bases]
+    names += (check_name(partition, base, segment) for base, segment in zip(partition.bases, segments, strict=True))
     wrong_names = [name for name in names if name is not None]
     if wrong_names:
         # The records are all there, and each repair of the log would remove some.

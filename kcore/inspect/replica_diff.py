@@ -161,12 +161,18 @@ class _Replica:
         return MemoryRecords(data, source=self.path(n), base_position=int(row["position"])).batches[0]
 
     def tail(self, first: int, end: int) -> Tail | None:
-        """Its batches with offsets from `first` to below `end`; None if it has none."""
+        """Its records with offsets from `first` to below `end`; None if no batch has such offsets.  Raises OSError, and
+        what MemoryRecords raises."""
+        import numpy as np
+
         inside = (self.rows["last_offset"] >= first) & (self.rows["base_offset"] < end)
         if not inside.any():
             return None
         rows = self.rows[inside]
-        records = int(rows["count"].clip(0).sum())
+        whole = (rows["base_offset"] >= first) & (rows["last_offset"] < end)
+        records = int(rows["count"][whole].clip(0).sum())
+        for n in np.flatnonzero(inside)[~whole].tolist():
+            records += sum(first <= record.offset < end for record in self.batch(n).records())
         return Tail(max(int(rows["base_offset"][0]), first), min(int(rows["last_offset"].max()), end - 1), records)
 
     def bytes_below(self, start: int, end: int) -> int:
@@ -181,8 +187,11 @@ def compare(
 
     gaps_are_cleaning: the caller states that compaction removed the records of offsets that one side lacks between
     others.  jobs: how many segments are read at a time.  Damage in a .log is in PartitionDiff.damages.
-    Raises OSError, KafkaError for records that cannot be read.
+    Raises OSError, NotAPartitionDirectory, KafkaError for records that cannot be read.
     """
+    for side, other in ((a, b), (b, a)):
+        if not log_files.is_partition_dir(side):
+            raise _no_partition(side, other)
     progress = progress or Progress("diff", 0, quiet=True)
     left, right = (_Replica(side, jobs, progress, compacted=gaps_are_cleaning) for side in (a, b))
     diff = PartitionDiff(a, b, max(left.start, right.start), min(left.end, right.end))
@@ -414,6 +423,17 @@ def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Tr
     return Truncation(end, int(gone["count"].clip(0).sum()), stays, steps)
 
 
+def _no_partition(path: str, other: str) -> NotAPartitionDirectory:
+    """The error for a side that is no partition's directory.  Raises OSError."""
+    name = os.path.basename(os.path.abspath(other))
+    inside = os.path.join(path, name)
+    hint = "paired_partitions() has the pairs of two data directories"
+    if log_files.is_partition_dir(other):
+        is_there = inside in log_files.partition_dirs(path)
+        hint = f"it has {name}: compare with {inside}" if is_there else f"{other} is one"
+    return NotAPartitionDirectory(f"{path}: no directory of a partition; {hint}")
+
+
 def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
     """The pairs of partition directories to compare; None where a side lacks the partition.  Raises OSError,
     CorruptFile, NotAPartitionDirectory."""
@@ -422,7 +442,7 @@ def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]
         yield a, b
         return
     if any(kinds):
-        raise NotAPartitionDirectory(f"{a} and {b}: one is a partition directory, the other is not")
+        raise _no_partition(*((b, a) if kinds[0] else (a, b)))
     names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
     for path, directories in zip((a, b), names, strict=True):
         if not directories:

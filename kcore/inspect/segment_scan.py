@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kcore.common.progress import Progress
+from kcore.common.text import counted
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import Correction, Damage, Tail, read_batches, without_path
@@ -115,7 +116,7 @@ class _GrowingRows:
         return Rows({name: column[: self._count] for name, column in self._columns.items()})
 
 
-@dataclass
+@dataclass(repr=False)
 class ScannedSegment:
     """What a segment holds.  batches: one row for each valid batch, in file order, whatever their offsets are; also for
     a batch that is valid with a correction."""
@@ -247,6 +248,17 @@ class ScannedSegment:
         count = int(rows["count"].clip(0).sum(dtype="i8"))
         wrappers = rows[rows["count"] < 0] if self.first_offsets else ()
         return count + sum(int(row["last_offset"]) - self.first_offsets[int(row["position"])] + 1 for row in wrappers)
+
+    def __repr__(self) -> str:
+        texts = [repr(self.path), counted(self.size, "byte")]
+        if len(self.batches):
+            texts.append(f"offsets [{self.batches['base_offset'][0]}, {self.end_offset})")
+        texts += [counted(len(self.batches), "batch", "batches"), counted(self.records, "record")]
+        if places := len(self.damages) + len(self.bad_records):
+            texts.append(counted(places, "damaged place"))
+        if self.tail is not None:
+            texts.append("a part of a batch at the end")
+        return f"ScannedSegment({', '.join(texts)})"
 
     @property
     def end_offset(self) -> int | None:

@@ -39,7 +39,14 @@ from kcore.inspect.partition_checks import (
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
 from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
-from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from kcore.log.log_file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
@@ -59,6 +66,9 @@ class Summary:
     warnings: int = 0
     #: Gaps that compaction left; other gaps count as damage or warnings.
     gaps: int = 0
+    #: Files of segments that a cleaning or a deletion has replaced (.deleted): a broker removes them a minute later, or
+    #: at its next start.
+    to_delete: int = 0
     interrupted: bool = False
 
     def count(self, problem: Problem) -> None:
@@ -72,6 +82,7 @@ class Summary:
         self.read += other.read
         self.batches += other.batches
         self.records += other.records
+        self.to_delete += other.to_delete
 
 
 def verify(
@@ -151,6 +162,7 @@ class Verifier:
         def examine() -> Examined:
             path = partition.file(base, LOG_SUFFIX)
             result = Examined()
+            result.problems += _wrong_name(partition, base)
             # The indexes are read before the log: a running broker appends to the log first, then to the indexes.
             indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
@@ -203,7 +215,7 @@ class Verifier:
             text = "a partition directory without a .log file"
             result.problems.append(Problem(directory, text, warning=True))
         for path in log_files.known_files(directory):
-            base = log_files.base_offset_of(path)
+            base = partition.base_of(path)
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
                 # A log in use may have a new segment that was not there when PartitionFiles.of() listed them.
                 if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
@@ -222,7 +234,9 @@ class Verifier:
         except OSError as error:
             result.problems.append(unreadable(directory, error))
         passing = log_files.passing_files(directory)
-        result.problems += _left_over(directory, passing)
+        unfinished = [name for name in passing if not name.endswith(DELETED_SUFFIX)]
+        result.counts.to_delete += len(passing) - len(unfinished)
+        result.problems += _left_over(directory, unfinished)
         for name in passing:
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 # It replaces other segments when the log is opened.
@@ -267,6 +281,8 @@ class Verifier:
                 return result
             return self.small_file(path)()
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
+        base = partition.base_of(path)
+        assert base is not None
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
         # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
@@ -275,7 +291,7 @@ class Verifier:
         # As the caller names it: without "./".
         segment.path = os.path.join(os.path.dirname(path), os.path.basename(segment.path))
         sound = consistent(partition, base, segment)
-        result = Examined()
+        result = Examined(problems=_wrong_name(partition, base))
         if is_log:
             find_gaps(partition, base, sound)
             _judge_log(partition, base, segment, sound, result)
@@ -286,6 +302,11 @@ class Verifier:
             result.problems += check_batches(partition, base, segment)
             result.problems += check_index(partition, base, path, sound)
         return result
+
+
+def _wrong_name(partition: PartitionFiles, base: int) -> list[Problem]:
+    problem = partition.wrong_name(base)
+    return [] if problem is None else [problem]
 
 
 def _index_as_it_is(path: str) -> IndexContents | None:
@@ -310,8 +331,8 @@ def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
 
 
 def _left_over(directory: str, names: list[str]) -> Iterator[Problem]:
-    """One problem for all: a deletion that did not end leaves each file of its segments."""
-    text = "left by a cleaning or deletion that did not end"
+    """One problem for all that an unfinished cleaning or split has left."""
+    text = "left by a cleaning that did not end"
     if len(names) == 1:
         yield Problem(os.path.join(directory, names[0]), text, warning=True)
     elif names:

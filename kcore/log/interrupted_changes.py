@@ -12,6 +12,7 @@ import logging
 import os
 
 from kcore.common.file import list_directory, rename, unlink_if_there
+from kcore.common.text import counted, some_of
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
@@ -62,10 +63,12 @@ def finish_interrupted_changes(directory: str, *, writable: bool) -> tuple[list[
     swaps = [f for f in files if f.mark == SWAP_SUFFIX and f.kind != SNAPSHOT_SUFFIX and f.base_offset < valid_below]
     if not writable:
         return _with_swaps_in_place(directory, files, swaps)
-    for file in files:
-        if file.mark and file not in swaps:
-            logger.info("%s: removing the leftover %s", directory, os.path.basename(path_of(directory, file)))
-            unlink_if_there(path_of(directory, file))
+    left_over = [path_of(directory, file) for file in files if file.mark and file not in swaps]
+    if left_over:
+        names = some_of([os.path.basename(path) for path in left_over], shown=3)
+        logger.info("%s: removing %s: %s", directory, counted(len(left_over), "leftover file"), names)
+    for path in left_over:
+        unlink_if_there(path)
     if swaps:
         _complete_swaps(directory, swaps)
     return list_segment_files(directory, writable=True), set()

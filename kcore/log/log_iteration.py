@@ -75,7 +75,8 @@ def end_or_raise(log: LogHotPath, error: CorruptMessage, offset: int, stops: boo
     else:
         advice = f"`kcore repair` shows what it would keep; by default the log then ends at offset {offset}"
     raise CorruptMessage(
-        f"{error}; `kcore.open_log(DIR)` reads up to here with on_error='stop'; {advice}",
+        f"{error}; `kcore.open_log(DIR).records(on_error='stop')` ends here without an error, and so do batches() and "
+        f"to_arrow(); {advice}",
         source=error.source,
         position=error.position,
         offset=error.offset,

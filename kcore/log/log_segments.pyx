@@ -6,6 +6,11 @@ all are, a comparison.
 
 from bisect import bisect_left, bisect_right
 
+from kcore.errors import KafkaError
+
+#: repr() shows so many segments; of more it leaves out those in the middle.
+_SHOWN = 5
+
 
 cdef class LogSegments:
     """Changes are serialised by the log's lock; reads need no lock, each sees the segments of one moment.
@@ -81,3 +86,19 @@ cdef class LogSegments:
 
     def __len__(self):
         return len(self._view[1])
+
+    def __repr__(self):
+        bases, segments = self._view
+        if not segments:
+            return "LogSegments(none)"
+        try:
+            end = segments[len(segments) - 1].read_next_offset()
+        except (KafkaError, OSError):
+            end = "?"
+        texts = [
+            f"[{base}, {following}) {segment.size} bytes"
+            for base, following, segment in zip(bases, [*bases[1:], end], segments)
+        ]
+        if len(texts) > _SHOWN:
+            texts = [*texts[: _SHOWN - 1], f"... {len(texts) - _SHOWN} more", texts[len(texts) - 1]]
+        return f"LogSegments({', '.join(texts)})"

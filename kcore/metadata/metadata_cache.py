@@ -118,6 +118,11 @@ class MetadataSnapshot:
         topic = self._topics.get(name)
         return topic.topic_id if topic is not None else ZERO_UUID
 
+    @property
+    def has_topic_ids(self) -> bool:
+        """Whether all topics have one: controllers before Kafka 2.8 give none."""
+        return len(self._names) == len(self._topics)
+
     def contains(self, topic_partition: TopicPartition) -> bool:
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from kcore.client.admin_client import AdminClient
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.text import plain_error
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
     KafkaError,
@@ -352,7 +352,7 @@ class TopicMirror:
     def _make_end_point(self, address: Address, fetcher_id: int) -> RemoteLeaderEndPoint:
         timeout_ms = self._request_timeout_ms
         sender = BlockingSender(*address, _CLIENT_ID, request_timeout_ms=timeout_ms, time=self._time)
-        return _EndPoint(sender, lambda name: self._metadata.topic_id or ZERO_UUID, self._refusals)
+        return _EndPoint(sender, self._refusals)
 
     def _fetch_metadata(self) -> TopicMetadata:
         """From the first broker that answers.  Raises OSError if none does, UnknownTopicOrPartition, ApiError."""
@@ -379,10 +379,8 @@ class _EndPoint(RemoteLeaderEndPoint):
     """Notes in `refusals` which partitions the leader answers with an error that does not pass by itself: a follower
     would try again for ever, since its controller may help it."""
 
-    def __init__(
-        self, sender: BlockingSender, topic_id: Callable[[str], UUID], refusals: dict[TopicPartition, ApiError]
-    ) -> None:
-        super().__init__(sender, CONSUMER_REPLICA_ID, topic_id)
+    def __init__(self, sender: BlockingSender, refusals: dict[TopicPartition, ApiError]) -> None:
+        super().__init__(sender, CONSUMER_REPLICA_ID)
         self._refusals = refusals
 
     def send(self, request: LeaderRequest) -> LeaderReply:

@@ -182,8 +182,8 @@ cdef class Connection:
             else:
                 self._split(target, got)
             budget -= got
-            # A short read has drained the socket (what the transport has of it: see has_buffered).  A full scratch without the rest of a large request
-            # to follow may hold many requests: they go first.
+            # A short read has drained the socket (what the transport has of it: see has_buffered).  A full scratch
+            # without the rest of a large request to follow may hold many requests: they go first.
             if got < want or self._partial is None or budget <= 0:
                 break
         return len(self._frames)

@@ -190,7 +190,7 @@ class Processor(ShutdownableThread):
             self._read_unread(now)
         if self._muted:
             self._unmute(now)
-        if self._throttled:
+        if self._throttled.next_ms <= now:
             self._throttled.close_due(now)
         if now >= self._idle_check_ms:
             self._close_idle(now)
@@ -206,12 +206,12 @@ class Processor(ShutdownableThread):
         if self._backlog or self._completions or self._incoming or self._unread:
             return 0
         deadline = self._idle_check_ms if self._connections else -1.0
-        if self._accept_again_ms < 0 and self._poll_again_ms < 0 and not self._muted and not self._throttled:
+        throttled_ms = self._throttled.next_ms
+        if self._accept_again_ms < 0 and self._poll_again_ms < 0 and not self._muted and throttled_ms == math.inf:
             # The check of idle connections has seconds of time.
             return deadline if deadline < 0 else max(0.0, deadline - self._turn_began_ms) + 1
-        throttled_ms = self._throttled.next_ms if self._throttled else -1.0
         for other in (self._accept_again_ms, self._poll_again_ms, throttled_ms):
-            if other >= 0:
+            if 0 <= other < math.inf:
                 deadline = other if deadline < 0 else min(deadline, other)
         if self._muted:
             deadline = min(deadline, self._muted[0][0])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import socket
 
 #: Each holds a file descriptor; with more than these, the first one is closed before its time.
@@ -20,22 +21,20 @@ class ThrottledSockets:
         #: (when it is closed, order, socket), as a heap.
         self._sockets: list[tuple[float, int, socket.socket]] = []
         self._order = itertools.count()
+        #: When the next one is to be closed; infinity while there is none.
+        self.next_ms = math.inf
 
     def __len__(self) -> int:
         return len(self._sockets)
-
-    @property
-    def next_ms(self) -> float:
-        """When the next one is to be closed; there must be one."""
-        return self._sockets[0][0]
 
     def add(self, sock: socket.socket, until_ms: float) -> None:
         heapq.heappush(self._sockets, (until_ms, next(self._order), sock))
         if len(self._sockets) > _MAX_SOCKETS:
             self._close_next()
+        self.next_ms = self._sockets[0][0]
 
     def close_due(self, now_ms: float) -> None:
-        while self._sockets and self._sockets[0][0] <= now_ms:
+        while self.next_ms <= now_ms:
             self._close_next()
 
     def close(self) -> None:
@@ -45,3 +44,4 @@ class ThrottledSockets:
 
     def _close_next(self) -> None:
         heapq.heappop(self._sockets)[2].close()
+        self.next_ms = self._sockets[0][0] if self._sockets else math.inf

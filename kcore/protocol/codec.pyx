@@ -41,9 +41,17 @@ cdef extern from *:
         return member->type == T_OBJECT_EX ? member->offset : -1;
     }
     static PyObject *kc_new_object(PyObject *type) { return PyType_GenericAlloc((PyTypeObject *)type, 0); }
+
+    /* From now on `call` makes the objects of a class: without the dict of keyword arguments that __init__ gets. */
+    static void kc_make_objects_by(PyObject *cls, void *call) {
+        ((PyTypeObject *)cls)->tp_vectorcall = (vectorcallfunc)call;
+        Py_TYPE(cls)->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL; /* CPython 3.11 lets no metaclass inherit it from type */
+    }
     """
+    Py_ssize_t PyVectorcall_NARGS(size_t nargsf)
     Py_ssize_t kc_slot_offset(PyObject *descriptor)
     object kc_new_object(PyObject *type)
+    void kc_make_objects_by(PyObject *cls, void *call)
 
 
 cdef enum:
@@ -171,6 +179,7 @@ cdef class Layout:
             if field.offset < 0:
                 raise TypeError(f"{cls.__name__}.{field.name} is not a slot")
             self.by_name[field.name] = field
+        kc_make_objects_by(<PyObject *>cls, <void *>made_of)
 
     cdef Plan plan(self, int version, bint flexible):
         cdef int key = version * 2 + flexible
@@ -261,6 +270,26 @@ cdef object new_default_struct(Layout layout):
     made = kc_new_object(<PyObject *>layout.cls)
     for field in layout.fields:
         set_slot(made, field.offset, field.new_default())
+    return made
+
+
+cdef object made_of(PyObject *cls, PyObject **args, size_t nargsf, PyObject *names):
+    """The object that a call of the class makes.  args: the values of the fields whose names are `names`."""
+    cdef Layout layout = (<object>cls)._layout
+    cdef Field field
+    cdef Py_ssize_t i, count = 0 if names == NULL else len(<tuple>names)
+    if PyVectorcall_NARGS(nargsf):
+        raise TypeError(f"{layout.cls.__name__}: fields are given by name")
+    made = kc_new_object(cls)
+    for i in range(count):
+        found = layout.by_name.get((<tuple>names)[i])
+        if found is None:
+            raise TypeError(f"{layout.cls.__name__} has no field {(<tuple>names)[i]!r}")
+        set_slot(made, (<Field>found).offset, <object>args[i])
+    if count < len(layout.fields):
+        for field in layout.fields:
+            if slot(made, field.offset) == NULL:
+                set_slot(made, field.offset, field.new_default())
     return made
 
 
@@ -794,19 +823,6 @@ cdef Plan message_plan(cls, int version):
 @cython.auto_pickle(False)
 cdef class StructBase:
     """A part of a message: keyword arguments are its fields, anything left out has the field's default."""
-
-    def __init__(self, **fields):
-        cdef Layout layout = type(self)._layout
-        cdef Field field
-        for name, value in fields.items():
-            descriptor = layout.by_name.get(name)
-            if descriptor is None:
-                raise TypeError(f"{layout.cls.__name__} has no field {name!r}")
-            set_slot(self, (<Field>descriptor).offset, value)
-        if len(fields) < len(layout.fields):
-            for field in layout.fields:
-                if slot(self, field.offset) == NULL:
-                    set_slot(self, field.offset, field.new_default())
 
     def __eq__(self, other):
         cdef Layout layout

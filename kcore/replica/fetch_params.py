@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from kcore.common.topic_partition import TopicPartition
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
 from kcore.record.memory_records import EMPTY, MemoryRecords
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_CONSUMER_ID = -2
 FUTURE_LOCAL_REPLICA_ID = -3
+
+# Each fetch has one, and to look a member of an enum up takes three times as long as a name of the module.
+_LOG_END, _HIGH_WATERMARK = FetchIsolation.LOG_END, FetchIsolation.HIGH_WATERMARK
+_TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
 class ClientMetadata(NamedTuple):
@@ -59,19 +64,23 @@ class FetchParams:
     def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:
         """How far this reader may read (RD-04..06): followers to the LEO, consumers to the LSO or the HW."""
         if replica_id >= 0 or replica_id == FUTURE_LOCAL_REPLICA_ID:
-            return FetchIsolation.LOG_END
-        return FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.HIGH_WATERMARK
+            return _LOG_END
+        return _TXN_COMMITTED if read_committed else _HIGH_WATERMARK
 
 
 @dataclass(slots=True)
 class FetchPartitionData:
-    """The fields of a fetch for one partition; epochs are -1 when the client has none."""
+    """The fields of a fetch for one partition; epochs are -1 when the client has none.
+
+    topic_id: of the log that a follower copies into, ZERO_UUID if it has none; a leader does not fill it in.
+    """
 
     fetch_offset: int
     max_bytes: int
     log_start_offset: int = -1
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    topic_id: UUID = ZERO_UUID
 
 
 FetchInfos = list[tuple[TopicPartition, FetchPartitionData]]

@@ -25,12 +25,15 @@ _MAX_EPOCH = 2**31 - 1
 
 
 class SessionRequest(NamedTuple):
-    """What a Fetch says of its session.  A full one (epoch 0) sends all partitions and closes the session it names."""
+    """What a Fetch says of its session.  A full one (epoch 0) sends all partitions and closes the session it names.
+
+    to_forget: the partitions that are gone, as the session has them.
+    """
 
     session_id: int
     epoch: int
     to_send: Mapping[TopicPartition, FetchPartitionData]
-    to_forget: Collection[TopicPartition]
+    to_forget: Mapping[TopicPartition, FetchPartitionData]
 
 
 class FetchSessionHandler:
@@ -50,27 +53,34 @@ class FetchSessionHandler:
         changed: Collection[TopicPartition] | None = None,
     ) -> SessionRequest | None:
         """What to send in order to fetch these partitions; None if there is nothing to fetch and to forget (RFT-14).
+        In a session a topic keeps its id: one with another id begins a new session.
 
         changed: which partitions may differ from the last call's, those that are gone included; None: any may.  The
         mapping is kept until the next call, and must not change.
         """
         previous, self._partitions = self._partitions, partitions
         if self.epoch == INITIAL_EPOCH:
-            return SessionRequest(self.session_id, INITIAL_EPOCH, partitions, ()) if partitions else None
+            return self._full_request()
         if changed is None:
             changed = () if partitions is previous else previous.keys() | partitions.keys()
         to_send: dict[TopicPartition, FetchPartitionData] = {}
-        to_forget: list[TopicPartition] = []
+        to_forget: dict[TopicPartition, FetchPartitionData] = {}
         for tp in changed:
-            data = partitions.get(tp)
-            if data is not None:
-                if data != previous.get(tp):
-                    to_send[tp] = data
-            elif tp in previous:
-                to_forget.append(tp)
+            data, before = partitions.get(tp), previous.get(tp)
+            if data is None:
+                if before is not None:
+                    to_forget[tp] = before
+            elif before is not None and data.topic_id is not before.topic_id and data.topic_id != before.topic_id:
+                self._close_and_begin_anew()
+                return self._full_request()
+            elif data != before:
+                to_send[tp] = data
         if not partitions and not to_forget:
             return None
         return SessionRequest(self.session_id, self.epoch, to_send, to_forget)
+
+    def _full_request(self) -> SessionRequest | None:
+        return SessionRequest(self.session_id, INITIAL_EPOCH, self._partitions, {}) if self._partitions else None
 
     def on_reply(self, session_id: int, partitions: Collection[TopicPartition], throttle_ms: int = 0) -> bool:
         """Take a reply without a top-level error, about these partitions; False if it must be discarded (SESS-12)."""

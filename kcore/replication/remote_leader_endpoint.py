@@ -1,8 +1,8 @@
 """RemoteLeaderEndPoint: sends requests to a leader on another broker, over a connection of its own (RFT-01).
 
 Fetch, ListOffsets and OffsetForLeaderEpoch as a replica, in the newest versions that both brokers speak; fetches in an
-incremental session where the leader has them (Fetch 7+), with topic ids from 13 on.  What a leader answers that it was
-not requested is an error, which delays the partitions of the request and no others.
+incremental session where the leader has them (Fetch 7+), by the topic ids of the follower's logs from 13 on.  What a
+leader answers that it was not requested is an error, which delays the partitions of the request and no others.
 Source: RemoteLeaderEndPoint, Kafka 3.9.
 """
 
@@ -68,28 +68,30 @@ class SentFetch(NamedTuple):
 class RemoteLeaderEndPoint:
     """LeaderEndPoint over a BlockingSender.  One thread sends; close() comes from any.
 
-    topic_id(name): ZERO_UUID if it is not known; then fetches go by name.  broker_epoch(): of this broker's
-    registration, so that a leader notices a restart (KIP-903), -1 for none.
+    broker_epoch(): of this broker's registration, so that a leader notices a restart (KIP-903), -1 for none.  A fetch
+    of a topic without an id goes by name, in Fetch 12 at most, which has no room for it: as Kafka's.
+    leaders_know_ids(): whether the leaders find topics by their ids.  Where the controller gives none
+    (inter.broker.protocol.version below 2.8), they do not, though a log may have the id from another controller.
     """
 
     def __init__(
         self,
         sender: BlockingSender,
         broker_id: int,
-        topic_id: Callable[[str], UUID],
         broker_epoch: Callable[[], int] = lambda: -1,
+        leaders_know_ids: Callable[[], bool] = lambda: True,
     ) -> None:
         self.features = LeaderFeatures()
         self._sender = sender
         self._broker_id = broker_id
-        self._topic_id = topic_id
         self._broker_epoch = broker_epoch
+        self._leaders_know_ids = leaders_know_ids
         self._session = FetchSessionHandler()
         self._versions: Mapping[ApiKey, tuple[int, int]] | None = None
         self._fetch_version = -1
-        # Of the topics in the session: the ids that they have there.  Empty where it goes by name.
-        self._session_ids: dict[str, UUID] = {}
-        self._session_names: dict[UUID, str] = {}
+        # Of the session: whether it goes by topic ids, and then the topics' names.
+        self._uses_topic_ids = False
+        self._names: dict[UUID, str] = {}
 
     def send(self, request: LeaderRequest) -> LeaderReply:
         """See LeaderEndPoint.  Raises OSError, or ApiError for a leader that answers with one, speaks other versions
@@ -136,10 +138,12 @@ class RemoteLeaderEndPoint:
 
         end_fetch() or abandon_fetch() must follow before the next one.
         """
+        if not self._leaders_know_ids():
+            version = min(version, _FIRST_WITH_TOPIC_IDS - 1)
         session = self._session_request(request, version)
         if session is None:
             return None
-        if not self._session_ids:
+        if not self._uses_topic_ids:
             version = min(version, _FIRST_WITH_TOPIC_IDS - 1)
         return SentFetch(request, session, self._fetch_message(request, session, version), version)
 
@@ -169,53 +173,25 @@ class RemoteLeaderEndPoint:
     def _session_request(self, request: FetchRequest, version: int) -> SessionRequest | None:
         """What to send, all of it by topic id or all of it by name; None for nothing."""
         session = self._session.next_request(request.partitions, request.changed)
+        if session is not None and session.epoch != INITIAL_EPOCH and request.partitions:
+            # In a session that goes by ids all partitions have one, but for new ones; by names: those of now may have.
+            to_look_at = session.to_send if self._uses_topic_ids else request.partitions
+            if _all_have_ids(to_look_at, version) != self._uses_topic_ids:
+                self._session.on_failure()
+                session = self._session.next_request(request.partitions)
         if session is None:
             return None
-        ids = self._ids_of(session, version)
-        if session.epoch != INITIAL_EPOCH and self._is_of_another_session(session, ids):
-            # A session goes by ids or by names; a topic with another id is another topic.
-            self._session.on_failure()
-            session = self._session.next_request(request.partitions)
-            if session is None:
-                return None
-            ids = self._ids_of(session, version)
         if session.epoch == INITIAL_EPOCH:
-            self._session_ids, self._session_names = {}, {}
-        for name, topic_id in ids.items():
-            if self._session_ids.get(name) is not topic_id:
-                self._session_ids[name] = topic_id
-                self._session_names[topic_id] = name
+            self._uses_topic_ids = _all_have_ids(session.to_send, version)
+            self._names = {}
         return session
-
-    def _is_of_another_session(self, session: SessionRequest, ids: Mapping[str, UUID]) -> bool:
-        """Whether the session uses names and the next fetch ids, or the reverse, or a topic has another id now."""
-        known_ids = self._session_ids
-        if session.to_send and bool(ids) != bool(known_ids):
-            return True
-        for name, topic_id in ids.items():
-            known = known_ids.get(name)
-            if known is not topic_id and known is not None and known != topic_id:
-                return True
-        return False
-
-    def _ids_of(self, session: SessionRequest, version: int) -> dict[str, UUID]:
-        """The ids of the topics to send, or none if the leader or this broker does not know all of them."""
-        ids: dict[str, UUID] = {}
-        if version < _FIRST_WITH_TOPIC_IDS:
-            return ids
-        for tp in session.to_send:
-            if tp.topic not in ids:
-                topic_id = ids[tp.topic] = self._topic_id(tp.topic)
-                if topic_id is ZERO_UUID or topic_id == ZERO_UUID:
-                    return {}
-        return ids
 
     def _fetch_message(
         self, request: FetchRequest, session: SessionRequest, version: int
     ) -> fetch_messages.FetchRequest:
-        forgotten: dict[str, list[int]] = {}
-        for tp in session.to_forget:
-            forgotten.setdefault(tp.topic, []).append(tp.partition)
+        forgotten: dict[tuple[str, UUID], list[int]] = {}
+        for tp, data in session.to_forget.items():
+            forgotten.setdefault((tp.topic, data.topic_id), []).append(tp.partition)
         with_state = version >= _FIRST_WITH_REPLICA_STATE
         message = fetch_messages.FetchRequest(
             replica_id=-1 if with_state else self._broker_id,
@@ -226,10 +202,8 @@ class RemoteLeaderEndPoint:
             session_epoch=session.epoch if version >= _FIRST_WITH_SESSIONS else _WITHOUT_A_SESSION,
             topics=self._topics(session.to_send),
             forgotten_topics_data=[
-                fetch_messages.ForgottenTopic(
-                    topic=name, topic_id=self._session_ids.get(name, ZERO_UUID), partitions=partitions
-                )
-                for name, partitions in forgotten.items()
+                fetch_messages.ForgottenTopic(topic=name, topic_id=topic_id, partitions=partitions)
+                for (name, topic_id), partitions in forgotten.items()
             ],
         )
         if with_state:
@@ -242,12 +216,13 @@ class RemoteLeaderEndPoint:
         """In their order, which is the order of the answer: a topic may come several times."""
         topics: list[fetch_messages.FetchTopic] = []
         name: str | None = None
+        topic_id = ZERO_UUID
         partitions: list[fetch_messages.FetchPartition] = []
         for tp, data in to_send.items():
-            if tp.topic != name:
-                name, partitions = tp.topic, []
-                topic_id = self._session_ids.get(name, ZERO_UUID)
+            if tp.topic != name or data.topic_id.int != topic_id.int:
+                name, topic_id, partitions = tp.topic, data.topic_id, []
                 topics.append(fetch_messages.FetchTopic(topic=name, topic_id=topic_id, partitions=partitions))
+                self._names[topic_id] = name
             partitions.append(
                 fetch_messages.FetchPartition(
                     partition=tp.partition,
@@ -264,7 +239,7 @@ class RemoteLeaderEndPoint:
         by_id = version >= _FIRST_WITH_TOPIC_IDS
         answers: dict[TopicPartition, FetchedPartition] = {}
         for topic in response.responses:
-            name = self._session_names.get(topic.topic_id) if by_id else topic.topic
+            name = self._names.get(topic.topic_id) if by_id else topic.topic
             if name is None:
                 raise InvalidRequest(f"{self._sender}: Fetch was answered for topic id {topic.topic_id}")
             for data in topic.partitions:
@@ -355,6 +330,11 @@ def _check_complete(answers: Mapping[TopicPartition, object], requested: Mapping
 
 def _error(code: int) -> ApiError | None:
     return for_code(code)() if code else None
+
+
+def _all_have_ids(partitions: Mapping[TopicPartition, FetchPartitionData], version: int) -> bool:
+    """Whether a fetch up to this version can name these by their topics' ids."""
+    return version >= _FIRST_WITH_TOPIC_IDS and all(data.topic_id.int for data in partitions.values())
 
 
 def _fetched(data: fetch_messages.PartitionData) -> FetchedPartition:

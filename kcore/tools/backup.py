@@ -6,6 +6,7 @@ A cluster's topics are copied as `kcore mirror` copies them, those of a data dir
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -253,7 +254,7 @@ class _Work:
                         f"{source} belongs to broker {member.node_id} of a cluster, whose topics and settings are in a "
                         "store elsewhere: start the cluster, and use --bootstrap"
                     )
-                locks.enter_context(closed_directory(source, write=True))
+                _close(source, locks)
             found = self._directories()
             names = self._chosen({tp.topic for tp in found} - _NOT_COPIED)
             rest = self._of_temporary_broker(names, found, f"{data}.broker")
@@ -321,6 +322,17 @@ class _Work:
         for problem in verify(directory, records=False, compacted=is_compacted, progress=self.progress):
             if problem.damage and not problem.gaps:
                 raise BackupFailed(f"{problem_text(problem)}; `kcore repair {directory}` says what can be done")
+
+
+def _close(source: str, locks: ExitStack) -> None:
+    """Keep a data directory from being opened while `locks` is held.  One that this process may not write, as a
+    snapshot that is mounted for reading only, must only be closed now.  Raises DirectoryInUse, OSError."""
+    try:
+        locks.enter_context(closed_directory(source, write=True))
+    except OSError as error:
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        locks.enter_context(closed_directory(source, write=False))
 
 
 def _closed_cleanly(data: str, topics: Sequence[BackupTopic], chosen: Collection[TopicPartition]) -> list[BackupTopic]:

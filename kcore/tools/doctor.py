@@ -29,6 +29,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, CorruptFile, GroupIdNotFound, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.directories import data_dir_of, partitions_under
+from kcore.inspect.topic_settings import METADATA_FILE
 from kcore.inspect.verifier import Summary, verify
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import is_held
@@ -272,11 +273,18 @@ class DirectoryExamination(_Examination):
     def findings(self) -> Iterator[Finding]:
         """Raises OSError, CorruptFile for a path that cannot be examined at all."""
         paths: list[str] = self._args.paths
-        directories = [directory for path in paths for directory in partitions_under(path)]
+        directories = []
+        for path in paths:
+            directories += (partitions := partitions_under(path))
+            if not partitions:
+                text = "no partitions here: no directory has a name as orders-0 (TOPIC-N) and segments in it; if there "
+                text += "should be logs, name another one of the broker's log.dirs"
+                print(printable(f"kcore: {path}: {text}"), file=sys.stderr)
         self.examined = {"directories": len(directories)}
         for data_dir in dict.fromkeys(os.path.normpath(data_dir_of(path)) for path in paths):
             if directories and not is_held(data_dir) and not was_clean_shutdown(data_dir):
-                yield findings.of_unclean_stop(data_dir, _last_written_ms(data_dir))
+                is_kcores = os.path.isfile(os.path.join(data_dir, METADATA_FILE))
+                yield findings.of_unclean_stop(data_dir, _last_written_ms(data_dir), is_kcores=is_kcores)
             usage = shutil.disk_usage(data_dir)
             yield from findings.of_disk(data_dir, usage.free, usage.total, "`kcore logdirs move` takes logs elsewhere")
         damaged: set[str] = set()

@@ -18,6 +18,7 @@ from kcore.common.optional_packages import missing_package
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.ipc
 except ImportError as error:
     raise missing_package("--format arrow", "arrow", error) from None
@@ -240,8 +241,23 @@ def _record_table(records: MemoryRecords | memoryview, path: str, wanted: Wanted
         check_crc=False,
         source=path,
     )
-    table = columns.to_arrow(_RECORD_COLUMNS)
+    table = _chosen(columns.to_arrow(_RECORD_COLUMNS), wanted)
     return table if wanted.decoder is None else _in_words(table, wanted.decoder)
+
+
+def _chosen(table: pa.Table, wanted: Wanted) -> pa.Table:
+    """The records with the key and the timestamps that are wanted."""
+    milliseconds = table["timestamp"].cast(pa.int64())
+    conditions = []
+    if wanted.key is not None:
+        conditions += [pc.equal(table["key"], wanted.key), pc.invert(table["isControl"])]
+    if wanted.from_ms is not None:
+        conditions.append(pc.greater_equal(milliseconds, wanted.from_ms))
+    if wanted.until_ms is not None:
+        conditions.append(pc.less(milliseconds, wanted.until_ms))
+    for condition in conditions[1:]:
+        conditions[0] = pc.and_(conditions[0], condition)
+    return table.filter(conditions[0]) if conditions else table
 
 
 def _in_words(table: pa.Table, decoder: Decoder) -> pa.Table:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import click
 
+from kcore.common.moments import MOMENT_HELP, moment_ms
 from kcore.common.text import bytes_text, counted, date_of, json_line, places
+from kcore.common.time import SYSTEM_TIME
 from kcore.inspect import log_files
 from kcore.inspect.dump_events import EVERYTHING, Decoder, Event, Wanted, events_of
+from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.tools.command_line import DAMAGE, FILE, OK, Arguments, UsageError, paths_argument, positive
 from kcore.tools.commands import command
 
@@ -33,6 +39,14 @@ def _checked_range(first: int, end: int) -> tuple[int, int]:
     if not 0 <= first < end:
         raise ValueError(f"offsets {first}:{end}: there is no offset in it")
     return first, end
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970.  Raises click.BadParameter."""
+    try:
+        return moment_ms(text, SYSTEM_TIME.milliseconds())
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected {MOMENT_HELP}") from None
 
 
 @command(one_of=[("--offsets-decoder", "--transaction-log-decoder")])
@@ -73,6 +87,15 @@ def _checked_range(first: int, end: int) -> tuple[int, int]:
 )
 @click.option("--start", type=int, metavar="A", help="the same as --offsets A:")
 @click.option("--end", type=int, metavar="B", help="the same as --offsets :B")
+@click.option("--key", metavar="K", help="only records with this key, and only what is in .log files")
+@click.option(
+    "--from",
+    "from_ms",
+    type=moment,
+    metavar="TIME",
+    help=f"only records with a timestamp of at least this: {MOMENT_HELP}; and only what is in .log files",
+)
+@click.option("--until", "until_ms", type=moment, metavar="TIME", help="the same for timestamps before this one")
 @click.option("--max-bytes", type=positive, metavar="N", help="only the first N bytes of each .log")
 @click.option("--offsets-decoder", is_flag=True, help="decode the records of __consumer_offsets")
 @click.option("--transaction-log-decoder", is_flag=True, help="decode the records of __transaction_state")
@@ -86,8 +109,11 @@ def run(args: Arguments) -> int:
         raise UsageError(str(error)) from None
     if args.output is not None and args.format != "arrow":
         raise UsageError("-o goes with --format arrow: text and JSON lines go to stdout")
-    wanted = Wanted(first, end, args.max_bytes, args.records, _decoder(args))
+    key = None if args.key is None else os.fsencode(args.key)
+    wanted = Wanted(first, end, args.max_bytes, args.records, _decoder(args), key, args.from_ms, args.until_ms)
     files = [file for path in args.paths for file in log_files.files_under(path)]
+    if wanted.chooses_records:
+        files = [file for file in files if (kind := log_files.kind_of_named(file)) is None or kind.kind == LOG_SUFFIX]
     if args.format == "arrow":
         from kcore.tools.dump_arrow import write_tables
 
@@ -95,13 +121,21 @@ def run(args: Arguments) -> int:
     show = json_line if args.format == "json" else _as_text
     damaged = False
     for file in files:
-        for event in events_of(file, wanted):
+        for event in _without_lone_files(events_of(file, wanted), wanted):
             damaged |= event["type"] == "damage"
             if not args.values:
                 for name in ("key", "value", "headers"):
                     event.pop(name, None)
             print(show(event))
     return DAMAGE if damaged else OK
+
+
+def _without_lone_files(events: Iterator[Event], wanted: Wanted) -> Iterator[Event]:
+    """Without the line of a file from which no record was chosen."""
+    if not wanted.chooses_records:
+        return events
+    file = next(events)
+    return chain([file, event], events) if (event := next(events, None)) is not None else iter([])
 
 
 def _decoder(args: Arguments) -> Decoder | None:

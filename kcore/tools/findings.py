@@ -291,11 +291,14 @@ def of_damage(directory: str, problems: Collection[str]) -> Finding:
     return Finding("damage", f"{first}{more}", f"`kcore repair {shlex.quote(directory)}`")
 
 
-def of_unclean_stop(data_dir: str, last_written_ms: int | None) -> Finding:
+def of_unclean_stop(data_dir: str, last_written_ms: int | None, *, is_kcores: bool) -> Finding:
+    """is_kcores: a kcore broker alone has the topics of the directory, so one can be started on it."""
+    recovers = f"`kcore serve --data {shlex.quote(data_dir)}`" if is_kcores else "the broker that it belongs to"
     return Finding(
         "unclean_stop",
-        f"{data_dir} was not closed: the process ended without a stop, so the ends of its logs are not checked yet",
-        f"`kcore serve --data {shlex.quote(data_dir)}` recovers them at its start",
+        f"{data_dir} has no marker of a clean stop, so the ends of its logs may not be checked yet: its broker was "
+        "killed, or this is a copy of a part of a directory",
+        f"{recovers} recovers them at its start",
         last_written_ms,
     )
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import click
 
 from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
-from kcore.common.text import counted, json_line, plain_error, printable
+from kcore.common.text import counted, json_line, plain_error, printable, some_of
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.cluster_command import Errors, cluster_options, group_client
@@ -18,7 +19,7 @@ from kcore.tools.commands import Group, LazyCommand
 
 groups = Group(
     "groups",
-    status_1="the log end of a partition is unknown, or an offset cannot be moved",
+    status_1="no broker leads some of the groups, the log end of a partition is unknown, or an offset cannot be moved",
 )
 
 
@@ -49,13 +50,21 @@ def _run_list(args: Arguments) -> int:
                 print(json_line({"group": group.group_id} | fields))
             else:
                 print(printable(group.group_id))
-        return _report_brokers(missing, errors)
+        return _report_missing(client, missing, errors)
 
 
-def _report_brokers(missing: Mapping[int, OSError | ApiError], errors: Errors) -> int:
+def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiError], errors: Errors) -> int:
+    """The exit status of a list that lacks the groups of these brokers, and those that no broker has now."""
     for broker_id, error in missing.items():
         errors.print(f"the groups of broker {broker_id} are missing: {plain_error(error)}")
-    return USAGE if missing else OK
+    without_leader = client.group_partitions_without_leader()
+    if without_leader:
+        names = some_of([f"{GROUP_METADATA_TOPIC}-{number}" for number in without_leader])
+        errors.print(
+            f"the groups of {counted(len(without_leader), 'partition')} that no broker leads are missing: {names}; "
+            f"`kcore topics describe {GROUP_METADATA_TOPIC}` has their replicas"
+        )
+    return USAGE if missing else DAMAGE if without_leader else OK
 
 
 @groups.subcommand(
@@ -79,7 +88,7 @@ def _run_describe(args: Arguments) -> int:
         if not names:
             listed, unasked = client.list_groups()
             names = [group.group_id for group in listed]
-            status = _report_brokers(unasked, errors)
+            status = _report_missing(client, unasked, errors)
         for name in names:
             try:
                 group = client.look_at_group(name)
@@ -93,7 +102,7 @@ def _run_describe(args: Arguments) -> int:
                 print(json_line(_as_json(group, positions)))
             else:
                 print("\n".join(map(printable, _lines(group, positions))))
-    return USAGE if missing or status else DAMAGE if unknown else OK
+    return USAGE if missing or status == USAGE else DAMAGE if unknown or status else OK
 
 
 def positions_of(client: GroupClient, group: GroupDescription) -> list[GroupPosition]:

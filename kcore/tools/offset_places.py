@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
-from kcore.common.moments import moment_ms
+from kcore.common.moments import MOMENT_HELP, moment_ms
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import BrokerNotAvailable
@@ -17,9 +17,7 @@ MAX_OFFSET = (1 << 63) - 1
 _RETRY_MS = 200
 
 #: For --help.
-TIME_HELP = (
-    "a time: -1h (also ms, s, m, d, w), @ and milliseconds since 1970, or as 2026-11-24T03:00 (UTC unless it says)"
-)
+TIME_HELP = f"a time: {MOMENT_HELP}"
 
 
 class Place(NamedTuple):

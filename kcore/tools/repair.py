@@ -275,7 +275,9 @@ def _outcome_lines(
         yield _GAPS
     if not actions:
         what = "nothing can be repaired" if beyond else "nothing to repair"
-        yield f"{path}: {what}; lost: {_lost_text(losses)}" if losses else f"{path}: {what}"
+        lost = f"; lost: {_lost_text(losses)}" if losses else ""
+        no_copy = f"; {result} is not made" if args.apply and result != path else ""
+        yield f"{path}: {what}{lost}{no_copy}"
         return
     if args.salvage == "keep-after" and losses:
         yield _KEEP_AFTER

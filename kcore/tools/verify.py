@@ -104,6 +104,9 @@ def summary_text(counts: Mapping[str, Any]) -> str:
         verdict += f", {counted(counts['warnings'], 'warning')}"
     if counts["gaps"]:
         verdict += f", {counted(counts['gaps'], 'gap')} left by compaction"
+    if to_delete := counts.get("to_delete"):
+        are = "is" if to_delete == 1 else "are"
+        verdict += f"; {counted(to_delete, '.deleted file')} {are} still there, which a broker removes by itself"
     return f"{what} in {counts['seconds']:.3f} s{_rate_text(counts['read'], counts['seconds'])}: {verdict}"
 
 

@@ -56,7 +56,6 @@ SETTLES_WITHIN_MS = 15_000
 #: The faults last this long after the last event; then everything heals.
 AFTERMATH_MS = 1000
 _NEVER = 1 << 62
-_TOPIC_ID = UUID(int=1)
 T = TypeVar("T")
 
 
@@ -105,10 +104,12 @@ class Cluster:
 
     def _begin(self) -> None:
         """Start the brokers, make the partitions."""
+        topics = dict.fromkeys(tp.topic for tp in self._partitions())
+        self.world.topic_ids.update((topic, UUID(int=number)) for number, topic in enumerate(topics, start=1))
         for broker in range(self.settings.brokers):
             self._start(broker)
         for tp in self._partitions():
-            self.controller.create(tp, self._replicas(tp.partition))
+            self.controller.create(tp, self._replicas(tp.partition), self.world.topic_ids[tp.topic])
 
     def _partitions(self) -> list[TopicPartition]:
         return [self.tp(number) for number in range(self.settings.partitions)]
@@ -372,7 +373,7 @@ class Cluster:
         node = Node(broker, broker_epoch, self.disks[broker].path, self.time, self, self.settings)
         # Leaders come from the leadership requests; a fetch uses the cache only for the names of topics.
         nobody = {number: PartitionInfo(-1, 0, (), ()) for number in range(self.settings.partitions)}
-        topic = TopicInfo("t", _TOPIC_ID, nobody)
+        topic = TopicInfo("t", self.world.topic_ids["t"], nobody)
         node.metadata_cache.update(lambda snapshot: snapshot.with_topics([topic]))
         return node
 

@@ -4,6 +4,7 @@ sync, and which brokers get a LeaderAndIsr request."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica
@@ -38,8 +39,8 @@ class SimController:
         self.metadata_version = 0
         self._last_broker_epoch = 0
 
-    def create(self, tp: TopicPartition, replicas: list[int]) -> None:
-        self._set(LeaderAndIsrUpdate(tp, replicas[0], 0, replicas, replicas, is_new=True))
+    def create(self, tp: TopicPartition, replicas: list[int], topic_id: UUID) -> None:
+        self._set(LeaderAndIsrUpdate(tp, replicas[0], 0, replicas, replicas, topic_id=topic_id, is_new=True))
         self.partitions[tp] = self.partitions[tp]._replace(is_new=False)
 
     def next_broker_epoch(self) -> int:

@@ -126,7 +126,10 @@ class NodeFetcher:
         self._logs = NodeLogs(node)
         self.state = FetcherState(self._logs, config, node.follower_quota)
         self._end_point = RemoteLeaderEndPoint(
-            _NOBODY, node.broker_id, node.metadata_cache.topic_id, lambda: node.broker_epoch
+            _NOBODY,
+            node.broker_id,
+            lambda: node.broker_epoch,
+            lambda: node.metadata_cache.snapshot.has_topic_ids,
         )
         self._node = node
         self._leader = leader
@@ -417,7 +420,7 @@ class Node:
             replication_quotas=SimpleNamespace(leader=self.leader_quota),
             auth=AuthHelper(None),
             client_quotas=no_client_quotas,
-            cluster_member=None,  # topics have no ids here
+            cluster_member=object(),  # a member's leader compares topic ids; nobody uses it here
         )
         return FetchHandler(services)
 

@@ -4,6 +4,7 @@ ISR and of acknowledging: it breaks an invariant if the rule is taken out."""
 from dataclasses import replace
 
 from kcore.client.broker_channel import BrokerChannel
+from kcore.common.topic_partition import ZERO_UUID
 from kcore.controller import partition_state_machine, replica_state_machine
 from kcore.controller.election import NO_LEADER
 from kcore.controller.kafka_controller import KafkaController
@@ -15,6 +16,7 @@ from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica import isr as isr_rules
 from kcore.replica import partition
+from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import CommittedIsr, LeaderState
 from kcore.replica.partition_state_store import StoredIsr
@@ -35,12 +37,15 @@ from tests.sim.events import (
     Delay,
     DeleteController,
     DeleteRecords,
+    DeleteTopic,
+    DieInWrite,
     Elect,
     ExpireInReads,
     ExpireSession,
     History,
     LateRequests,
     Lose,
+    LoseStoreAnswer,
     Pause,
     Produce,
     ProduceIdempotent,
@@ -288,6 +293,26 @@ def test_KIP_903_a_followers_fetch_has_its_registration(scenario):
     history = scenario(Settings(controller=True, partitions=2), *REGISTERS_AGAIN)
     history.goes_well()
     history.breaks(JOINS_REGISTERED, RemoteLeaderEndPoint, "_fetch_message", without_a_registration)
+
+
+def test_KIP_903_a_topic_that_the_metadata_do_not_have_is_fetched_by_its_id_and_with_the_registration(scenario):
+    """Broker 0 wakes up with orders of before its session ended, follows t1 for a moment, and has no metadata of it."""
+    topic_id = ReplicaLogs.topic_id
+    history = scenario(
+        Settings(brokers=2, flush_checkpoint_ms=5000, remembers_idle=True, controller=True),
+        Pause(592, 0, for_ms=2000),
+        DieInWrite(663, 1, writes=3, down_ms=1000),
+        CreateTopic(679, 1),
+        DeleteTopic(1230, 1),
+        LoseStoreAnswer(1865, 0, writes=1),
+    )
+    history.goes_well()
+    history.breaks(
+        JOINS_REGISTERED,
+        ReplicaLogs,
+        "topic_id",
+        lambda self, tp: ZERO_UUID if tp.topic == "t1" else topic_id(self, tp),
+    )
 
 
 def joins(*, below_high_watermark=False, below_epoch_start=False, below_log_start=False):

@@ -19,6 +19,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
 from kcore.common.failure_log import FailureLog
 from kcore.common.text import counted, plain_error, some_of
@@ -81,6 +82,10 @@ class FollowerLogs(Protocol):
     def log_end_offset(self, tp: TopicPartition) -> int: ...
 
     def log_start_offset(self, tp: TopicPartition) -> int: ...
+
+    def topic_id(self, tp: TopicPartition) -> UUID:
+        """ZERO_UUID for a log that has none."""
+        ...
 
     def high_watermark(self, tp: TopicPartition) -> int: ...
 
@@ -435,7 +440,7 @@ class FetcherState:
         if quota is not None and quota.is_throttled(tp):
             return None
         try:
-            log_start_offset = self._logs.log_start_offset(tp)
+            log_start_offset, topic_id = self._logs.log_start_offset(tp), self._logs.topic_id(tp)
         except KafkaStorageError:
             failing.append(tp)  # RFT-13
             return None
@@ -445,6 +450,7 @@ class FetcherState:
             log_start_offset,
             state.current_leader_epoch,
             state.last_fetched_epoch if self._features.truncates_on_fetch else NO_EPOCH,
+            topic_id,
         )
 
     # -- replies and failures -------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from kcore.common.topic_partition import TopicPartition
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import KafkaStorageError, UnexpectedAppendOffset
 from kcore.replica.fetcher.fetcher_state import AppendedRecords
 from kcore.replica.partition import OfflinePartition, Partition
@@ -62,6 +63,9 @@ class ReplicaLogs:
 
     def log_start_offset(self, tp: TopicPartition) -> int:
         return self._log(tp).log_start_offset
+
+    def topic_id(self, tp: TopicPartition) -> UUID:
+        return self._log(tp).topic_id or ZERO_UUID
 
     def high_watermark(self, tp: TopicPartition) -> int:
         return self._log(tp).high_watermark

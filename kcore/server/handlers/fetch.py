@@ -40,13 +40,13 @@ _WITHOUT_RACK = ClientMetadata("", "")
 class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
-        self._config = services.config
+        self._max_bytes: int = services.config["fetch.max.bytes"]
         self._sessions = services.fetch_sessions
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
         self._auth = services.auth
         manager, pool = services.replica_manager, services.request_handler_pool
-        lag_ms = self._config["replica.lag.time.max.ms"]
+        lag_ms = services.config["replica.lag.time.max.ms"]
         self._reader = FetchReader(manager, pool, compares_topic_ids=services.cluster_member is not None)
         self._session_reader = SessionReader(self._sessions, self._reader, manager, services.time, lag_ms)
 
@@ -70,7 +70,7 @@ class Handler:
         if self._auth.is_enabled:
             names = [topic.topic if version < 13 else cache.topic_name(topic.topic_id) for topic in body.topics]
             denied = self._denied(context, body, names)
-        may_refuse = self._reader.may_refuse(version)
+        may_refuse = self._reader.may_refuse[version]
         for t, topic in enumerate(body.topics):
             name = topic.topic if version < 13 else cache.topic_name(topic.topic_id)
             if name is None or t in denied:
@@ -130,28 +130,33 @@ class Handler:
     def _params(self, context: RequestContext, body: FetchRequest) -> FetchParams:
         version = context.api_version
         replica_id = _replica_id(body, version)
-        limit: int = self._config["fetch.max.bytes"]
-        max_bytes = body.max_bytes if body.max_bytes < limit else limit
-        quota = self._client_quotas.fetch
-        if quota.is_enabled and replica_id < 0:
-            in_window = quota.max_amount_in_window(context.principal.name, context.client_id)
+        max_bytes = body.max_bytes if body.max_bytes < self._max_bytes else self._max_bytes
+        client_quota = self._client_quotas.fetch
+        if client_quota.is_enabled and replica_id < 0:
+            in_window = client_quota.max_amount_in_window(context.principal.name, context.client_id)
             max_bytes = int(min(max_bytes, in_window))
         client, sent_from = None, None
         if replica_id < 0:
             sent_from = context.request.connection.context.sent_from
             if version >= 11:
                 client = ClientMetadata(body.rack_id, context.listener_name) if body.rack_id else _WITHOUT_RACK
+        replica_epoch = body.replica_state.replica_epoch if version >= 15 else -1
+        min_bytes = body.min_bytes if body.min_bytes < max_bytes else max_bytes
+        isolation = FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED)
+        hard_max_bytes = version <= 2
+        quota = self._leader_quota if replica_id >= 0 and self._leader_quota.is_bounded else None
+        # By position: names cost a third of a microsecond more.
         return FetchParams(
-            replica_id=replica_id,
-            replica_epoch=body.replica_state.replica_epoch if version >= 15 else -1,
-            max_wait_ms=body.max_wait_ms,
-            min_bytes=body.min_bytes if body.min_bytes < max_bytes else max_bytes,
-            max_bytes=max_bytes,
-            isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
-            hard_max_bytes=version <= 2,
-            client=client,
-            quota=self._leader_quota if replica_id >= 0 and self._leader_quota.is_bounded else None,
-            sent_from=sent_from,
+            replica_id,
+            replica_epoch,
+            body.max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation,
+            hard_max_bytes,
+            client,
+            quota,
+            sent_from,
         )
 
     def _handle_in_session(self, context: RequestContext, body: FetchRequest) -> None:

@@ -181,7 +181,9 @@ class Handler:
         InvalidProducerIdMapping."""
         transactional_id = body.transactional_id
         if transactional_id is None or not may_write_transactions(self._auth, context, transactional_id):
-            raise TransactionalIdAuthorizationFailed(f"not authorized to write in transactions of {transactional_id}")
+            text = f"{context.principal} is not authorized to write in transactions of {transactional_id}"
+            command = f"`kcore acls list --transactional-id {transactional_id}`"
+            raise TransactionalIdAuthorizationFailed(f"{text}; {command} shows who is")
         if len(producers) > 1:
             raise InvalidProducerIdMapping(f"transactional batches of several producers: {sorted(producers)}")
         return transactional_id
@@ -201,7 +203,9 @@ class Handler:
         permitted = self._auth.filter_by_authorized(context, AclOperation.WRITE, ResourceType.TOPIC, names)
         for topic in topics:
             if topic.name and topic.name not in permitted:
-                status = ProducePartitionStatus(TopicAuthorizationFailed(f"not authorized to write to {topic.name}"))
+                text = f"{context.principal} is not authorized to write to {topic.name}"
+                error = TopicAuthorizationFailed(f"{text}; `kcore acls list --topic {topic.name}` shows who is")
+                status = ProducePartitionStatus(error)
                 refused.update((TopicPartition(topic.name, data.index), status) for data in topic.partition_data)
         return [topic for topic in topics if not topic.name or topic.name in permitted]
 

@@ -17,14 +17,13 @@ from kcore.protocol.messages.write_txn_markers import (
 )
 from kcore.security.acl import AclOperation
 from kcore.server.requests.request_context import RequestContext
-from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
+from kcore.server.requests.transactions import transaction_writes_run_on
 
 
 class Handler:
-    runs_on = RunsOn.POOL  # may fsync, by flush.messages of any topic
-
     def __init__(self, services: Services) -> None:
+        self.runs_on = transaction_writes_run_on(services.admin_manager)
         self._cache = services.metadata_cache
         self._marker_writer = services.marker_writer
         self._auth = services.auth

@@ -145,7 +145,8 @@ class ControllerOrders:
     ) -> None:
         """Update the metadata: the live brokers, and the partitions in `topics`.
 
-        topics: name -> (topic id, partitions that have changed); ZERO_UUID leaves the id that is known.
+        topics: name -> (topic id, partitions that have changed); ZERO_UUID from a Java controller before 2.8: then
+        the topic has no id any more, as the metadata of the Java brokers.
         Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
         """
         before = self._cache.snapshot
@@ -201,9 +202,7 @@ def changed_topics(
             else:
                 partitions[number] = info
         if partitions:
-            known_id = old.topic_id if old is not None else ZERO_UUID
-            ordered = dict(sorted(partitions.items()))
-            changed.append(TopicInfo(name, known_id if topic_id == ZERO_UUID else topic_id, ordered))
+            changed.append(TopicInfo(name, topic_id, dict(sorted(partitions.items()))))
         elif old is not None:
             gone.append(name)
     return changed, gone

@@ -41,7 +41,7 @@ def replica_fetchers(
             max_response_bytes=max(DEFAULT_MAX_RESPONSE_BYTES, 2 * config["replica.fetch.response.max.bytes"]),
             receive_buffer_bytes=config["replica.socket.receive.buffer.bytes"],
         )
-        return RemoteLeaderEndPoint(sender, broker_id, metadata_cache.topic_id, broker_epoch)
+        return RemoteLeaderEndPoint(sender, broker_id, broker_epoch, lambda: metadata_cache.snapshot.has_topic_ids)
 
     fetchers = ReplicaFetcherManager(
         f"kcore-replica-fetcher-{broker_id}",

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, InconsistentTopicId, UnsupportedCompressionType, UnsupportedVersion
+from kcore.protocol.messages.fetch import FetchRequest
 from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchInfos, FetchParams, FetchPartitionResult
@@ -30,16 +31,14 @@ class FetchReader:
     def __init__(self, replica_manager: ReplicaManager, pool: RequestHandlerPool, *, compares_topic_ids: bool) -> None:
         self._replica_manager = replica_manager
         self._pool = pool
-        self._compares_topic_ids = compares_topic_ids
-
-    def may_refuse(self, version: int) -> bool:
-        """Whether refusal() has to be asked for each partition."""
-        return version < _FIRST_VERSION_WITH_ZSTD or (
-            self._compares_topic_ids and version >= FIRST_VERSION_WITH_TOPIC_IDS
-        )
+        #: By version of the request: whether refusal() has to be asked for each partition.
+        self.may_refuse = [
+            version < _FIRST_VERSION_WITH_ZSTD or (compares_topic_ids and version >= FIRST_VERSION_WITH_TOPIC_IDS)
+            for version in range(FetchRequest.max_version + 1)
+        ]
 
     def refusal(self, version: int, topic_partition: TopicPartition, topic_id: UUID) -> type[ApiError] | None:
-        """Why a request of this version, which may_refuse(), may not read a partition that the metadata have, or None.
+        """Why a request may not read a partition that the metadata have, or None; only where may_refuse[version].
 
         InconsistentTopicId: the log here is that of another topic of the same name; the metadata have the new one, and
         the controller's order to stop this one is still to come (KIP-516).

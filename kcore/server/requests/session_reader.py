@@ -209,7 +209,7 @@ class SessionReader:
         readable: list[CachedPartition] = []
         unreadable: Answers = []
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-        may_refuse = self._reader.may_refuse(version)
+        may_refuse = self._reader.may_refuse[version]
         for cached in partitions:
             error: type[ApiError] | None = None
             if cached.found_in != snapshot.serial:

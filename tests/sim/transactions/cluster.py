@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from uuid import UUID
 
 from kcore.common.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
@@ -78,7 +77,7 @@ class TransactionalCluster(Cluster):
         node = TransactionalNode(broker, broker_epoch, path, self.time, self, self.settings, self._store)
         counts = {"t": self.settings.partitions}
         counts |= dict.fromkeys((TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC), COORDINATOR_PARTITIONS)
-        node.learn_topics({name: (UUID(int=1 + at), count) for at, (name, count) in enumerate(counts.items())})
+        node.learn_topics({name: (self.world.topic_ids[name], count) for name, count in counts.items()})
         return node
 
     # -- events -----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def test_the_error_at_a_hole_comes_after_the_records_before_it_and_says_what_rec
             read.append(record.offset)
     assert read == list(range(20))
     assert "open_log(path, 'a') would recover the log: cut it here, so that it ends at offset 20" in str(raised.value)
-    assert "`kcore.open_log(DIR)` reads up to here with on_error='stop'" in str(raised.value)
+    assert "`kcore.open_log(DIR).records(on_error='stop')` ends here" in str(raised.value)
     assert raised.value.source == str(killed / f"{0:020d}.log")
 
 
@@ -61,7 +61,7 @@ def test_readers_of_arrow_stop_at_damage_where_readers_of_records_do(killed, bat
         assert part["offset"].to_pylist() == list(range(5, 20))
         read = []
         with pytest.raises(
-            CorruptMessage, match=r"reads up to here with on_error='stop'.* it ends at offset 20"
+            CorruptMessage, match=r"records\(on_error='stop'\)` ends here.* it ends at offset 20"
         ) as raised:
             for arrow in log.iter_arrow(columns=["offset"], batch_bytes=batch_bytes):
                 read += arrow["offset"].to_pylist()

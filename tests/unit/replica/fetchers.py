@@ -1,5 +1,7 @@
 """What the tests of the follower's fetcher share: logs that are lists, and a FetcherState over them."""
 
+from uuid import UUID
+
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     OffsetOutOfRange,
@@ -25,6 +27,10 @@ from kcore.replica.fetcher.leader_endpoint import (
 A, B, C = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)
 LATEST, EARLIEST = -1, -2
 BACKOFF = 1000
+
+
+def topic_id(tp):
+    return UUID(int=1 + tp.partition)
 
 
 class MemoryLog:
@@ -64,6 +70,10 @@ class MemoryLogs:
 
     def log_start_offset(self, tp):
         return self._log(tp, "log_start_offset").start
+
+    def topic_id(self, tp):
+        self._log(tp, "topic_id")
+        return topic_id(tp)
 
     def high_watermark(self, tp):
         return self._log(tp, "high_watermark").high_watermark

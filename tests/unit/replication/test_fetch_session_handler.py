@@ -1,6 +1,7 @@
 """A follower's side of fetch sessions: by itself, and against the broker's side."""
 
 import random
+from uuid import UUID
 
 import pytest
 
@@ -15,8 +16,8 @@ from kcore.server.requests.fetch_session import FetchSessionCache
 A, B, C, D = (TopicPartition("t", number) for number in range(4))
 
 
-def at(offset):
-    return FetchPartitionData(offset, 100)
+def at(offset, topic_id=ZERO_UUID):
+    return FetchPartitionData(offset, 100, topic_id=topic_id)
 
 
 def in_session(partitions, session_id=7):
@@ -30,10 +31,10 @@ def in_session(partitions, session_id=7):
 def test_SESS_02_the_first_request_is_full_and_those_after_a_session_id_are_incremental():
     handler = FetchSessionHandler()
     partitions = {A: at(1), B: at(2)}
-    assert handler.next_request(partitions) == SessionRequest(0, 0, partitions, ())
+    assert handler.next_request(partitions) == SessionRequest(0, 0, partitions, {})
     assert handler.on_reply(7, [B, A])
     for epoch in (1, 2, 3):
-        assert handler.next_request(partitions) == SessionRequest(7, epoch, {}, [])
+        assert handler.next_request(partitions) == SessionRequest(7, epoch, {}, {})
         assert handler.on_reply(7, [])
 
 
@@ -46,14 +47,14 @@ def test_SESS_02_the_epoch_after_the_largest_int_is_1():
 
 def test_SESS_02_without_a_session_id_every_request_is_full():
     handler = in_session({A: at(1)}, session_id=0)
-    assert handler.next_request({A: at(2)}) == SessionRequest(0, 0, {A: at(2)}, ())
+    assert handler.next_request({A: at(2)}) == SessionRequest(0, 0, {A: at(2)}, {})
 
 
 @pytest.mark.parametrize("changed", [None, [B, C, D], [A, B, C, D]])
 def test_SESS_03_SESS_04_a_request_names_what_is_new_changed_or_gone(changed):
     handler = in_session({A: at(1), B: at(2), C: at(3)})
     now = {A: at(1), B: at(20), D: at(4)}
-    assert handler.next_request(now, changed) == SessionRequest(7, 1, {B: at(20), D: at(4)}, [C])
+    assert handler.next_request(now, changed) == SessionRequest(7, 1, {B: at(20), D: at(4)}, {C: at(3)})
     assert handler.next_request(now).to_send == {}  # the session has them all
 
 
@@ -62,20 +63,30 @@ def test_SESS_03_only_the_partitions_that_may_have_changed_are_compared():
     assert handler.next_request({A: at(10), B: at(20)}, [B]).to_send == {B: at(20)}
 
 
+@pytest.mark.parametrize("offset", [1, 5])
+def test_a_partition_of_another_topic_id_is_in_no_session_with_the_earlier_one(offset):
+    handler = in_session({A: at(1, UUID(int=1)), B: at(2)})
+    now = {A: at(offset, UUID(int=2)), B: at(2)}
+    assert handler.next_request(now) == SessionRequest(7, 0, now, {})
+    assert handler.on_reply(8, [A, B])
+    again = {A: at(offset, UUID(int=2)), B: at(2)}
+    assert handler.next_request(again) == SessionRequest(8, 1, {}, {}), "an id that is equal is the same"
+
+
 def test_RFT_14_nothing_to_fetch_and_to_forget_is_no_request_but_something_to_forget_is():
     assert FetchSessionHandler().next_request({}) is None
     handler = in_session({A: at(1)})
-    assert handler.next_request({}) == SessionRequest(7, 1, {}, [A])
+    assert handler.next_request({}) == SessionRequest(7, 1, {}, {A: at(1)})
     assert handler.on_reply(0, [])  # the leader closes a session without partitions (SESS-09)
     assert handler.next_request({}) is None
-    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, ())
+    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, {})
 
 
 def test_SESS_10_RFT_17_after_session_id_not_found_the_next_request_is_full_and_begins_a_new_session():
     handler = in_session({A: at(1)})
     handler.next_request({A: at(1)})
     handler.on_error(FetchSessionIdNotFound("7"))
-    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, ())
+    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, {})
 
 
 @pytest.mark.parametrize("error", [InvalidFetchSessionEpoch("7"), UnknownServerError("?"), None])
@@ -86,9 +97,9 @@ def test_SESS_11_RFT_17_after_another_error_or_none_the_next_request_closes_the_
         handler.on_failure()
     else:
         handler.on_error(error)
-    assert handler.next_request({A: at(1), B: at(2)}, [B]) == SessionRequest(7, 0, {A: at(1), B: at(2)}, ())
+    assert handler.next_request({A: at(1), B: at(2)}, [B]) == SessionRequest(7, 0, {A: at(1), B: at(2)}, {})
     assert handler.on_reply(8, [A, B])
-    assert handler.next_request({A: at(1), B: at(2)}) == SessionRequest(8, 1, {}, [])
+    assert handler.next_request({A: at(1), B: at(2)}) == SessionRequest(8, 1, {}, {})
 
 
 @pytest.mark.parametrize("answered", [[], [A], [A, B, C], [A, C]])
@@ -103,7 +114,7 @@ def test_SESS_12_an_incremental_reply_about_a_partition_that_is_not_in_the_sessi
     handler = in_session({A: at(1), B: at(2)})
     handler.next_request({A: at(1)})
     assert not handler.on_reply(7, [B])
-    assert handler.next_request({A: at(1)}) == SessionRequest(7, 0, {A: at(1)}, ())
+    assert handler.next_request({A: at(1)}) == SessionRequest(7, 0, {A: at(1)}, {})
 
 
 def test_SESS_13_an_empty_full_reply_that_throttles_is_no_error_and_the_next_request_is_full(caplog):
@@ -111,7 +122,7 @@ def test_SESS_13_an_empty_full_reply_that_throttles_is_no_error_and_the_next_req
     handler.next_request({A: at(1)})
     assert not handler.on_reply(0, [], throttle_ms=100)
     assert not caplog.records, "it is logged for a reply that is wrong"
-    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, ())
+    assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, {})
 
 
 def test_an_idle_request_looks_at_no_partition():
@@ -129,7 +140,7 @@ def test_an_idle_request_looks_at_no_partition():
     partitions = Counted({TopicPartition("t", number): at(0) for number in range(100)})
     handler = in_session(partitions)
     Counted.looked_at = 0
-    for changed in (None, ()):
+    for changed in (None, {}):
         assert handler.next_request(partitions, changed).to_send == {}
         assert handler.on_reply(7, [])
     assert Counted.looked_at == 0

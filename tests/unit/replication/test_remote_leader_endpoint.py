@@ -85,24 +85,22 @@ def answered(*topics, session_id=5, **fields):
     )
 
 
-def data(offset=3, **fields):
-    return FetchPartitionData(offset, 1000, **{"log_start_offset": 1, "current_leader_epoch": 7, **fields})
+def data(topic, offset=3, **fields):
+    fields = {"log_start_offset": 1, "current_leader_epoch": 7, "topic_id": IDS[topic], **fields}
+    return FetchPartitionData(offset, 1000, **fields)
 
 
-def fetch(*tps, changed=None):
-    return FetchRequest(dict.fromkeys(tps, data(last_fetched_epoch=6)), 500, 1, 10_000, changed)
+def fetch(*tps, changed=None, **others):
+    """others: data of a topic's partitions, by its name."""
+    partitions = {tp: others.get(tp.topic) or data(tp.topic, last_fetched_epoch=6) for tp in tps}
+    return FetchRequest(partitions, 500, 1, 10_000, changed)
 
 
 @pytest.fixture
-def ids():
-    return dict(IDS)
-
-
-@pytest.fixture
-def make(ids):
+def make():
     def make(**versions):
         sender = Sender(**versions)
-        end_point = RemoteLeaderEndPoint(sender, 4, lambda name: ids.get(name, ZERO_UUID), lambda: 44)
+        end_point = RemoteLeaderEndPoint(sender, 4, lambda: 44)
         end_point.features = LeaderFeatures(versions.get("fetch_version", 17) >= 12)
         return end_point, sender
 
@@ -128,7 +126,7 @@ def test_RFT_01_RFT_02_a_fetch_has_replica_id_fetch_offsets_and_limits(make):
 @pytest.mark.parametrize(("version", "replica_id"), [(6, 4), (7, 4), (11, 4), (12, 4)])
 def test_requests_to_older_leaders_use_names_and_below_7_no_session(make, version, replica_id):
     end_point, sender = make(fetch_version=version)
-    request = FetchRequest({A0: data()}, 500, 1, 10_000)
+    request = fetch(A0, a=data("a"))
     end_point.send(request)
     sent, sent_version = sender.sent[0]
     assert (sent_version, sent.replica_id, sent.topics[0].topic) == (version, replica_id, "a")
@@ -139,7 +137,7 @@ def test_requests_to_older_leaders_use_names_and_below_7_no_session(make, versio
 def test_SESS_02_SESS_03_the_second_fetch_has_the_changed_partitions_and_the_removed_ones(make):
     end_point, sender = make()
     end_point.send(fetch(A0, A1, B0))
-    request = FetchRequest({A0: data(last_fetched_epoch=6), A1: data(9)}, 500, 1, 10_000, [A1, B0])
+    request = FetchRequest({A0: data("a", last_fetched_epoch=6), A1: data("a", 9)}, 500, 1, 10_000, [A1, B0])
     sender.answer = lambda request: answered(("a", 1), high_watermark=11)
     reply = end_point.send(request)
     sent = sender.sent[1][0]
@@ -149,29 +147,71 @@ def test_SESS_02_SESS_03_the_second_fetch_has_the_changed_partitions_and_the_rem
     assert list(reply.partitions) == [A1] and reply.partitions[A1].high_watermark == 11
 
 
-def test_a_topic_whose_id_is_not_known_is_fetched_by_name_and_by_id_in_another_session_once_it_is(make, ids):
-    del ids["b"]
+WITHOUT_ID = {"topic_id": ZERO_UUID}
+
+
+def test_a_topic_without_an_id_is_fetched_by_name_and_by_id_in_another_session_once_it_has_one(make):
     end_point, sender = make()
-    end_point.send(fetch(A0, B0))
+    end_point.send(fetch(A0, B0, b=data("b", **WITHOUT_ID)))
     assert sender.sent[0][1] == 12 and [topic.topic for topic in sender.sent[0][0].topics] == ["a", "b"]
     sender.answer = lambda request: answered()
-    end_point.send(fetch(A0, B0, changed=[]))  # an incremental one without partitions has nothing to tell
-    assert sender.sent[1][1] == 12
-    ids["b"] = IDS["b"]
+    end_point.send(fetch(A0, B0, b=data("b", **WITHOUT_ID), changed=[]))  # an incremental one without partitions
+    end_point.send(fetch(A0, B0, a=data("a", 9), b=data("b", **WITHOUT_ID), changed=[A0]))
+    assert [(version, request.session_epoch) for request, version in sender.sent] == [(12, 0), (12, 1), (12, 2)]
     sender.answer = lambda request: fetch_response(request, 17)
-    end_point.send(FetchRequest({A0: data(9), B0: data()}, 500, 1, 10_000, [A0]))
-    sent, version = sender.sent[2]
+    end_point.send(fetch(A0, B0, a=data("a", 9), changed=[B0]))
+    sent, version = sender.sent[3]
     assert version == 17 and (sent.session_id, sent.session_epoch) == (5, 0), "the old session is closed"
     assert [NAMES[topic.topic_id] for topic in sent.topics] == ["a", "b"]
 
 
-def test_a_topic_that_was_made_anew_begins_another_session(make, ids):
+def test_when_the_topic_without_an_id_is_gone_the_others_are_fetched_by_id_with_the_registration(make):
+    end_point, sender = make()
+    end_point.send(fetch(A0, B0, b=data("b", **WITHOUT_ID)))
+    sender.answer = lambda request: fetch_response(request, 17)
+    end_point.send(fetch(A0, changed=[B0]))
+    sent, version = sender.sent[1]
+    assert (version, sent.session_epoch, sent.replica_state.replica_epoch) == (17, 0, 44)
+
+
+def test_when_a_topic_without_an_id_comes_in_the_next_session_goes_by_name(make):
+    end_point, sender = make()
+    end_point.send(fetch(A0))
+    sender.answer = lambda request: fetch_response(request, 12)
+    end_point.send(fetch(A0, B0, b=data("b", **WITHOUT_ID), changed=[B0]))
+    sent, version = sender.sent[1]
+    assert (version, sent.session_epoch) == (12, 0) and [topic.topic for topic in sent.topics] == ["a", "b"]
+
+
+def test_leaders_that_know_no_ids_are_asked_by_name_whatever_the_logs_have(make):
     end_point, sender = make()
     end_point.send(fetch(A0, B0))
-    ids["b"] = UUID(int=22)
-    end_point.send(FetchRequest({A0: data(last_fetched_epoch=6), B0: data(9)}, 500, 1, 10_000, [B0]))
+    end_point._leaders_know_ids = lambda: False
+    sender.answer = lambda request: fetch_response(request, 12)
+    end_point.send(fetch(A0, B0, changed=[]))
+    end_point.send(fetch(A0, B0, changed=[]))
+    assert [(version, request.session_epoch) for request, version in sender.sent] == [(17, 0), (12, 0), (12, 1)]
+    assert [topic.topic for topic in sender.sent[1][0].topics] == ["a", "b"]
+    end_point._leaders_know_ids = lambda: True
+    sender.answer = lambda request: fetch_response(request, 17)
+    end_point.send(fetch(A0, B0, changed=[]))
+    assert (sender.sent[3][1], sender.sent[3][0].replica_state.replica_epoch) == (17, 44)
+
+
+def test_a_topic_that_was_made_anew_begins_another_session(make):
+    end_point, sender = make()
+    end_point.send(fetch(A0, B0))
+    end_point.send(fetch(A0, B0, b=data("b", 9, topic_id=UUID(int=22)), changed=[B0]))
     assert sender.sent[1][0].session_epoch == 0
     assert [topic.topic_id for topic in sender.sent[1][0].topics] == [IDS["a"], UUID(int=22)]
+
+
+def test_each_partition_is_fetched_by_the_id_of_its_own_log_also_where_a_name_has_two(make):
+    end_point, sender = make()
+    request = FetchRequest({A0: data("a"), A1: data("a", topic_id=UUID(int=22))}, 500, 1, 10_000)
+    assert list(end_point.send(request).partitions) == [A0, A1]
+    topics = sender.sent[0][0].topics
+    assert [(t.topic_id, t.partitions[0].partition) for t in topics] == [(IDS["a"], 0), (UUID(int=22), 1)]
 
 
 @pytest.mark.parametrize("version", [1, 4, 6, 9])
@@ -309,7 +349,7 @@ def test_a_leader_of_other_features_is_an_error_once(make):
     with pytest.raises(errors.UnsupportedVersion):
         end_point.send(fetch(A0))
     assert end_point.features == LeaderFeatures(truncates_on_fetch=False) and sender.sent == []
-    end_point.send(FetchRequest({A0: data()}, 500, 1, 10_000))
+    end_point.send(fetch(A0, a=data("a")))
 
 
 def test_without_a_session_removed_partitions_need_no_request(make):

@@ -230,10 +230,10 @@ def test_a_commit_below_min_insync_replicas_says_which_partition_has_too_few_and
 def test_a_block_in_which_a_commit_timed_out_does_not_wait_for_an_abort_too(monkeypatch):
     with kcore.Cluster(2, **SETTINGS | {"transaction.state.log.num.partitions": 1}) as cluster:
         cluster.create_topic("t")
-        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
         asked = []
         with pytest.raises(errors.RequestTimedOut, match="waited 500 ms"), cluster.transaction("shop") as transaction:
             transaction.produce("t", "a")
+            monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
             decide = transaction._decide
 
             def refused(*, is_commit):

@@ -178,9 +178,14 @@ def test_ADM_06_it_says_what_metadata_says_also_of_partitions_without_their_lead
         with client:
             client.ask(request_class(ApiKey.FIND_COORDINATOR)(key="g"), 0)
             cluster.kill(2)
-            wait_until(lambda: any(p.leader_id == -1 for t in metadata(client) for p in t.partitions))
+            # Two updates, one for the partitions and one for the brokers that are alive.
+            wait_until(lambda: [(p.replica_nodes, p.offline_replicas) for p in lost(metadata(client))] == [([2], [2])])
             wait_until(lambda: described(page(client)[0]) == described(metadata(client)))
             topics, _ = page(client)
         assert [topic.name for topic in topics if not topic.is_internal] == ["once", "twice"]
-        lost = [p for topic in topics if topic.name == "once" for p in topic.partitions if p.leader_id == -1]
-        assert [(p.replica_nodes, p.offline_replicas) for p in lost] == [([2], [2])]
+        assert [(p.replica_nodes, p.offline_replicas) for p in lost(topics)] == [([2], [2])]
+
+
+def lost(topics):
+    """The partitions of `once` without a leader."""
+    return [p for topic in topics if topic.name == "once" for p in topic.partitions if p.leader_id == -1]

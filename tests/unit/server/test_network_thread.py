@@ -343,6 +343,15 @@ def test_a_request_of_many_elements_leaves_the_network_thread(where_it_ran, requ
     assert ["request-handler" in name for name in where_it_ran[request_class.api_key]] == [True]
 
 
+def test_the_markers_of_a_transaction_stay_on_the_network_thread_where_no_topic_is_synced(where_it_ran):
+    topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
+    marker = wtm.WritableTxnMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics)
+    with kcore.Broker() as broker, Client(broker) as client:
+        broker.create_topic("t")
+        client.ask(wtm.WriteTxnMarkersRequest(markers=[marker]), 1)
+    assert ["network" in name for name in where_it_ran[ApiKey.WRITE_TXN_MARKERS]] == [True]
+
+
 def test_a_produce_of_more_than_a_megabyte_leaves_the_network_thread(where_it_ran):
     with kcore.Broker(message_max_bytes=3 << 20) as broker, Client(broker) as client:
         broker.create_topic("t")

@@ -48,6 +48,35 @@ def no_acls_are_left(text):
     assert text("list") == (0, "no ACLs\n", "")
 
 
+def test_who_is_refused_gets_the_principal_and_the_command_that_shows_the_acls(tmp_path, capsys, monkeypatch):
+    settings = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "allow_everyone_if_no_acl_found": True}
+    with kcore.Broker(**settings) as broker:
+        broker.create_topic("orders")
+        broker.create_topic("secret")
+        servers = ("--bootstrap", broker.bootstrap_servers)
+        everyone = ("--operation", "describe", "--topic", "orders", "--apply", *servers)
+        assert main(["acls", "add", "--principal", "User:ANONYMOUS", *everyone]) == 0
+        alices = ("--operation", "read", "--topic", "secret", "--group", "billing", "--apply", *servers)
+        assert main(["acls", "add", *ALICE, *alices]) == 0
+        capsys.readouterr()
+
+        (tmp_path / "lines").write_text("a book\n")
+
+        def refusal(*words):
+            with (tmp_path / "lines").open() as lines:
+                monkeypatch.setattr("sys.stdin", lines)
+                assert main([*words, *servers]) == 2
+            return capsys.readouterr().err
+
+        text = "User:ANONYMOUS is not authorized to write to orders; `kcore acls list --topic orders` shows who is"
+        assert text in refusal("produce", "orders")
+        of_topic = (
+            "TopicAuthorizationFailed: The principal may not do this with the topic; `kcore acls list` shows who may"
+        )
+        assert of_topic in refusal("topics", "describe", "secret")
+        assert "Group authorization failed; `kcore acls list` shows who may" in refusal("groups", "delete", "billing")
+
+
 def test_an_acl_is_planned_then_added_listed_and_removed(text, run):
     acl = (*ALICE, "--operation", "read", "--operation", "write", "--topic", "orders")
     lines = "topic orders:\n  User:alice may read\n  User:alice may write\n"

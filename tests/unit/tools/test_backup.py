@@ -1,5 +1,6 @@
 """kcore backup and kcore restore: what comes back is what was there, or nothing comes back."""
 
+import errno
 import json
 import os
 import shutil
@@ -340,6 +341,27 @@ def test_a_directory_that_is_in_use_or_a_members_is_refused(source, tmp_path, ca
     status, _, err = run(capsys, "backup", tmp_path / "backup", "--data", source)
     assert status == 2 and "start the cluster, and use --bootstrap" in err
     assert not [*tmp_path.glob("backup*")]
+
+
+@pytest.mark.parametrize("reason", [errno.EROFS, errno.EACCES])
+def test_a_snapshot_that_is_mounted_for_reading_only_is_backed_up(source, tmp_path, monkeypatch, reason):
+    def refuse(directory):
+        raise OSError(reason, os.strerror(reason), os.path.join(directory, ".lock"))
+
+    monkeypatch.setattr("kcore.inspect.directories.DirectoryLock", refuse)
+    before = contents(source)
+    assert main(["backup", str(tmp_path / "b"), "orders", "--data", str(source)]) == 0
+    assert contents(source) == before
+    assert [topic.topic for topic in read_manifest(str(tmp_path / "b")).topics] == ["orders"]
+
+
+def test_a_disk_that_fails_is_not_taken_for_one_that_is_mounted_for_reading_only(source, tmp_path, monkeypatch, capsys):
+    def fail(directory):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), os.path.join(directory, ".lock"))
+
+    monkeypatch.setattr("kcore.inspect.directories.DirectoryLock", fail)
+    assert main(["backup", str(tmp_path / "b"), "--data", str(source)]) == 2
+    assert "Input/output error" in capsys.readouterr().err
 
 
 def test_a_backup_that_ends_early_leaves_nothing(source, tmp_path, capsys, monkeypatch):

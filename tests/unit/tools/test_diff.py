@@ -83,6 +83,15 @@ def test_a_replica_that_lags_lacks_the_end(tmp_path, capsys):
     assert (report["if_a_follows_b"]["truncate_to"], report["if_a_follows_b"]["records_lost"]) == (60, 40)
 
 
+def test_of_a_batch_that_is_partly_in_both_only_the_records_after_the_others_end_are_counted(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
+    b = replica(tmp_path / "b" / "t-0", [*plain(0, 60, 1), (60, 1, [b"v 60"])])
+    _, report = compared(capsys, a, b)
+    assert report["only_a"] == {"first_offset": 61, "last_offset": 99, "records": 39}
+    # A truncation inside a batch removes the whole batch.
+    assert report["if_a_follows_b"]["records_lost"] == 40
+
+
 def test_EPOCH_08_two_tails_are_explained_by_the_epochs_that_wrote_them(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", [*plain(0, 40, 1), *plain(40, 60, 2, "first")])
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 40, 1), *plain(40, 50, 3, "second")])

@@ -397,6 +397,27 @@ def test_an_unclean_stop_and_lost_records_are_findings(data, capsys):
     assert "unclean_stop" not in examine(capsys, data)[1]
 
 
+def test_kcore_is_not_named_to_recover_a_directory_of_kafka_or_a_part_of_one(data, tmp_path, capsys):
+    (tmp_path / "part").mkdir()
+    shutil.copytree(data / "t0-0", tmp_path / "part" / "t0-0")
+    kafkas = shutil.copytree(golden_data.data_dir(), tmp_path / "kafka")
+    (kafkas / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    for directory in (tmp_path / "part", kafkas):
+        (stop,) = examine(capsys, directory)[1]["unclean_stop"]
+        assert stop["mend"] == "the broker that it belongs to recovers them at its start"
+        assert "or this is a copy of a part of a directory" in stop["what"]
+
+
+def test_a_directory_without_partitions_is_named_with_what_was_looked_for(data, tmp_path, capsys):
+    with kcore.Broker(tmp_path / "fresh", **SETTINGS):
+        pass
+    for option in ("--json", "--quiet"):
+        assert main(["doctor", str(tmp_path / "fresh"), str(data), option]) == 0
+        err = capsys.readouterr().err
+        assert f"{tmp_path / 'fresh'}: no partitions here: no directory has a name as orders-0" in err
+        assert "log.dirs" in err and f"{data}: " not in err
+
+
 def test_a_directory_in_use_is_no_unclean_stop(data, capsys):
     with kcore.Broker(data, **SETTINGS):
         assert not (data / ".kafka_cleanshutdown").exists()

@@ -1,5 +1,6 @@
 """kcore dump against what Kafka's own tool printed of the same files."""
 
+import itertools
 import json
 import os
 import shutil
@@ -8,13 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
+from kcore.log.log_config import LogConfig
 from kcore.log.lost_records import meaning_of, write_mark
+from kcore.log.open_log import open_log
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
-from tests.unit.tools.command import LOG, as_hex, run_json
+from tests.unit.tools.command import LOG, as_hex, flip, run_json
 
 
 def dump(capsys, *arguments: str) -> tuple[int, list[dict]]:
@@ -386,3 +392,60 @@ def test_a_file_that_cannot_be_read_is_damage_and_the_rest_is_shown(tmp_path, ca
         "cannot be read: No such file or directory",
     )
     assert events[-1]["file"].endswith("partition.metadata")
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    """Two segments; a record each second, with three keys and every tenth with none."""
+    with open_log(tmp_path / "t-0", "a", config=LogConfig(segment_bytes=700)) as log:
+        for first in range(0, 60, 5):
+            builder = RecordBatchBuilder(compression="lz4" if first % 2 else "none")
+            for n in range(first, first + 5):
+                builder.append(
+                    b"v%d" % n, None if n % 10 == 9 else b"k%d" % (n % 3), timestamp=1_700_000_000_000 + n * 1000
+                )
+            log.append_as_leader(builder.build())
+    return tmp_path / "t-0"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        (("--key", "k1"), lambda n: n % 3 == 1 and n % 10 != 9),
+        (("--from", "@1700000050000"), lambda n: n >= 50),
+        (("--until", "2023-11-14T22:13:23"), lambda n: n < 3),
+        (
+            ("--from", "@1700000004000", "--until", "@1700000041000", "--key", "k2"),
+            lambda n: 4 <= n <= 40 and n % 3 == 2 and n % 10 != 9,
+        ),
+        (("--key", "k1", "--offsets", "30:"), lambda n: n >= 30 and n % 3 == 1 and n % 10 != 9),
+        (("--key", "nobody"), lambda n: False),
+    ],
+)
+def test_records_are_chosen_by_key_and_time(keyed, options, wanted, tmp_path, capsys):
+    expected = [f"v{n}" for n in range(60) if wanted(n)]
+    status, events = dump(capsys, keyed, *options)
+    assert status == 0
+    assert [event["value"] for event in events if event["type"] == "record"] == expected
+    # Nothing is shown of a batch or file without such a record, and of other files.
+    assert {event["type"] for event in events} == ({"file", "batch", "record"} if expected else set())
+    for before, event in itertools.pairwise(events):
+        assert before["type"] == "record" or event["type"] != "file"
+        assert before["type"] != "batch" or event["type"] == "record"
+    _, batches = dump(capsys, keyed, *options, "--no-records")
+    assert batches == [event for event in events if event["type"] != "record"]
+    assert main(["dump", str(keyed), *options, "--format", "arrow", "-o", str(tmp_path / "t.arrow")]) == 0
+    assert pa.ipc.open_file(tmp_path / "t.arrow").read_all()["value"].to_pylist() == [
+        value.encode() for value in expected
+    ]
+
+
+def test_damage_is_shown_beside_the_records_that_are_chosen(keyed, capsys):
+    flip(keyed / LOG, 70)
+    status, events = dump(capsys, keyed, "--key", "nobody")
+    assert status == 1 and [event["type"] for event in events] == ["file", "damage"]
+
+
+def test_a_time_that_cannot_be_read_is_bad_usage(keyed, capsys):
+    assert main(["dump", str(keyed), "--from", "yesterday"]) == 2
+    assert "'yesterday': expected -1h" in capsys.readouterr().err

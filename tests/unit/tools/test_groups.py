@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 import kcore
+from kcore.client.admin_client import AdminClient
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import join_group as jg
 from kcore.protocol.messages import leave_group as leave
@@ -13,6 +14,7 @@ from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import sync_group as sg
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from kcore.tools.command_line import addresses
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS, lasting_session
 from tests.unit.server.client import Client
@@ -277,6 +279,34 @@ def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
             out, err = capsys.readouterr()
             assert (status, out.splitlines()[0]) == (2, f"g: Empty, coordinator {number}, 0 members")
             assert err.startswith(missing) and len(err.splitlines()) == 1
+
+
+def test_groups_whose_partition_has_no_leader_are_said_to_be_missing(capsys):
+    settings = {"offsets_topic_num_partitions": 4, "offsets_topic_replication_factor": 1}
+    with kcore.Cluster(2, auto_leader_rebalance_enable=False, **settings) as cluster:
+        cluster.create_topic("orders")
+        coordinators = {}
+        for name in GROUPS:
+            with coordinator(cluster, name) as (client, coordinators[name]):
+                commit(client, name, {("orders", 0): 0})
+        assert set(coordinators.values()) == {0, 1}
+        lost = [number for number in range(4) if cluster.leader("__consumer_offsets", number) == 1]
+        cluster.kill(1)
+        assert lost
+        servers = addresses(cluster.brokers[0].bootstrap_servers)
+        with AdminClient(servers, client_id="test", timeout_ms=30_000) as admin:
+
+            def leaders():
+                return admin.describe_cluster(["__consumer_offsets"]).topics["__consumer_offsets"].partitions
+
+            wait_until(lambda: [number for number, at in leaders().items() if at.leader < 0] == lost)
+        left = "".join(f"{name}\n" for name in GROUPS if coordinators[name] == 0)
+        for words in (["list"], ["describe"]):
+            status = main(["groups", *words, "--bootstrap", cluster.brokers[0].bootstrap_servers])
+            out, err = capsys.readouterr()
+            names = ", ".join(f"__consumer_offsets-{number}" for number in lost)
+            assert status == 1 and f"that no broker leads are missing: {names}; `kcore topics describe" in err
+            assert [line.split(":")[0] for line in out.splitlines() if not line.startswith(" ")] == left.split()
 
 
 def test_CG_51_CG_52_a_group_of_the_consumer_protocol_is_described_reset_and_deleted_like_any_other(cluster, run, text):

@@ -143,7 +143,11 @@ def test_the_documentation_names_every_option(command, capsys):
             "0 fine; 1 damage or a difference found, or something in the answer is not in order",
         ),
         (["topics"], "0 fine; 1 a partition has no leader"),
-        (["groups"], "0 fine; 1 the log end of a partition is unknown, or an offset cannot be moved; 2 usage"),
+        (
+            ["groups"],
+            "0 fine; 1 no broker leads some of the groups, the log end of a partition is unknown, or an offset cannot "
+            "be moved; 2 usage",
+        ),
         (["explain"], "0 fine; 2 usage or environment"),
     ],
 )

@@ -86,6 +86,16 @@ def test_a_sound_directory_needs_nothing(arguments, data, capsys):
     assert not Path(f"{data}.repaired").exists()
 
 
+def test_of_a_sound_directory_no_copy_is_made_and_this_is_said(data, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    assert main(["repair", str(data), "--apply", "--output", str(copy)]) == 0
+    assert capsys.readouterr().out == f"{data}: nothing to repair; {copy} is not made\n"
+    assert not copy.exists()
+    for options in ((), ("--apply", "--in-place")):
+        assert main(["repair", str(data), *options]) == 0
+        assert capsys.readouterr().out == f"{data}: nothing to repair\n"
+
+
 def test_a_plan_changes_nothing_and_names_what_would_go(data, capsys):
     flip(data / "g-none-0" / LOG, 3700)
     before = contents(data)

@@ -50,6 +50,7 @@ from tests.unit.replica.fetchers import (
     fetching,
     next_request,
     reply_to,
+    topic_id,
 )
 
 # -- which partitions -------------------------------------------------------------------------------------------------
@@ -330,14 +331,14 @@ def test_FT_24_one_that_got_a_new_epoch_meanwhile_is_only_delayed():
 # -- what a reply does to the log, and what a fetch holds -----------------------------------------------------------
 
 
-def test_RFT_02_RFT_12_a_fetch_carries_the_limits_and_each_partitions_offsets_and_epochs():
+def test_RFT_02_RFT_12_a_fetch_carries_the_limits_and_each_partitions_offsets_epochs_and_topic_id():
     state = fetcher(a=MemoryLog([1, 1, 2], start=4))
     state.add_partitions({A: InitialFetchState(7, 5)})
     request = next_request(state)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (300, 7, 5000)
     data = request.partitions[A]
     assert (data.fetch_offset, data.max_bytes, data.log_start_offset) == (7, 400, 4)
-    assert (data.current_leader_epoch, data.last_fetched_epoch) == (5, 2)
+    assert (data.current_leader_epoch, data.last_fetched_epoch, data.topic_id) == (5, 2, topic_id(A))
 
 
 def test_RFT_12_to_a_leader_that_does_not_look_at_it_no_epoch_is_sent():
@@ -353,10 +354,11 @@ def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
     assert set(next_request(state).partitions) == {A}
 
 
-def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone():
+@pytest.mark.parametrize("call", ["log_start_offset", "topic_id"])
+def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone(call):
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state.logs.logs[A].failures["log_start_offset"] = KafkaStorageError("disk")
+    state.logs.logs[A].failures[call] = KafkaStorageError("disk")
     assert set(next_request(state).partitions) == {B}
     assert not state.failed and state.states[A].delayed_until_ms == BACKOFF
 

@@ -2,11 +2,13 @@
 
 import errno
 import threading
+from uuid import UUID
 
 import pytest
 
 from kcore import errors
 from kcore.common import file
+from kcore.common.topic_partition import ZERO_UUID
 from kcore.replica.fetcher.fetcher_state import AppendedRecords
 from kcore.replica.fetcher.follower_logs import ReplicaLogs
 from tests import batches
@@ -53,6 +55,12 @@ def test_PART_19_RFT_06_an_append_keeps_the_leaders_offsets_and_epochs(logs, par
     assert append(logs, batch(5, b"a", b"b", epoch=2)) == AppendedRecords(6, 2)
     assert [record.offset for record in partition.log.records()] == [5, 6]
     assert (logs.log_end_offset(TP), logs.latest_epoch(TP), logs.end_offset_for_epoch(TP, 2)) == (7, 2, (2, 7))
+
+
+def test_the_topic_id_is_the_logs_and_needs_no_metadata(logs, partition):
+    assert logs.topic_id(TP) == ZERO_UUID
+    partition.log.assign_topic_id(UUID(int=5))
+    assert logs.topic_id(TP) == UUID(int=5)
 
 
 def test_PART_19_no_append_runs_while_a_future_log_takes_the_place_of_the_log(logs, partition):

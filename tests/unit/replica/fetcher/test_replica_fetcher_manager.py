@@ -7,7 +7,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.time import SYSTEM_TIME
-from kcore.common.topic_partition import TopicPartition
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import FencedLeaderEpoch
 from kcore.replica.fetcher.fetcher_state import AppendedRecords, FetcherConfig
 from kcore.replica.fetcher.fetchers import FetchSource, InitialFetchState, fetcher_id
@@ -34,6 +34,9 @@ class Logs:
 
     def log_start_offset(self, tp):
         return 0
+
+    def topic_id(self, tp):
+        return ZERO_UUID
 
     def high_watermark(self, tp):
         return 0

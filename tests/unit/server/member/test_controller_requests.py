@@ -212,16 +212,34 @@ def test_the_metadata_are_those_of_the_controllers_update(broker, controller, ve
 
 def test_partial_updates_add_up_and_deleted_partitions_leave(broker, controller):
     controller.update_metadata({"t": {0: {}}, "u": {0: {}}}, topic_ids={"t": TOPIC_ID})
-    controller.update_metadata({"t": {1: {"leader": -1}}})
+    controller.update_metadata({"t": {1: {"leader": -1}}}, topic_ids={"t": TOPIC_ID})
     snapshot = broker.metadata_cache.snapshot
     assert [info.leader for info in snapshot.topic("t").partitions.values()] == [1, -1]
     assert snapshot.topic("t").topic_id == TOPIC_ID
-    controller.update_metadata({"t": {1: {"leader": -2}}})
+    controller.update_metadata({"t": {1: {"leader": -2}}}, topic_ids={"t": TOPIC_ID})
     assert list(broker.metadata_cache.topic("t").partitions) == [0]
     controller.update_metadata({"t": {0: {"leader": -2}}})
     assert broker.metadata_cache.topic("t") is None
     assert broker.metadata_cache.snapshot.topic_name(TOPIC_ID) is None
     assert [topic.name for topic in metadata(broker).topics] == ["u"]
+
+
+@pytest.mark.parametrize("version", [4, 6, 8])
+def test_a_topic_loses_its_id_with_an_update_without_one_as_at_the_java_brokers(broker, controller, version):
+    """Of a controller with inter.broker.protocol.version below 2.8: clients and followers must not use an id that the
+    leaders do not know any more."""
+    both = {"t": TOPIC_ID, "u": UUID(int=78)}
+    controller.update_metadata({"t": {0: {}, 1: {}}, "u": {0: {}}}, topic_ids=both)
+    assert broker.metadata_cache.snapshot.has_topic_ids
+    controller.update_metadata({"t": {0: {}}}, version=version)
+    snapshot = broker.metadata_cache.snapshot
+    assert not snapshot.has_topic_ids and snapshot.topic_name(TOPIC_ID) is None
+    assert [(topic.name, topic.topic_id, len(topic.partitions)) for topic in snapshot.topics()] == [
+        ("t", ZERO_UUID, 2),
+        ("u", both["u"], 1),
+    ]
+    controller.update_metadata({"t": {0: {}}}, topic_ids=both)
+    assert broker.metadata_cache.snapshot.has_topic_ids and len(broker.metadata_cache.topic("t").partitions) == 2
 
 
 def test_the_offsets_of_all_groups_for_a_deleted_partition_are_deleted_too(broker, controller):

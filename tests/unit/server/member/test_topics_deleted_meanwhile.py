@@ -122,8 +122,8 @@ def test_the_metadata_of_a_topic_that_was_created_again_have_no_partition_of_the
     two_topics.update_metadata({"t": {0: {}}}, topic_ids={"t": UUID(int=9)})
     (topic,) = [topic for topic in metadata(broker).topics if topic.name == "t"]
     assert (topic.topic_id, [p.partition_index for p in topic.partitions]) == (UUID(int=9), [0])
-    # Some of its partitions, with the same id or without one, leave the others.
-    for ids in ({"t": UUID(int=9)}, {}):
-        two_topics.update_metadata({"t": {1 + len(ids): {}}}, topic_ids=ids)
+    # Some of its partitions, without an id or with the same one, leave the others.
+    for number, ids in ((1, {}), (2, {"t": UUID(int=9)})):
+        two_topics.update_metadata({"t": {number: {}}}, topic_ids=ids)
     (topic,) = [topic for topic in metadata(broker).topics if topic.name == "t"]
     assert (topic.topic_id, len(topic.partitions)) == (UUID(int=9), 3)
