@@ -6,7 +6,7 @@ import confluent_kafka
 
 import kcore
 from tests.unit.server.client import Client
-from tests.unit.server.config.test_altering_configs import METRICS, SET, alter
+from tests.unit.server.config.test_altering_configs import METRICS, SET, alter, describe
 from tests.waiting import wait_until
 
 PRODUCER = "org.apache.kafka.producer."
@@ -51,6 +51,11 @@ def metric_names(metrics_data: bytes) -> set[str]:
     return {name.decode() for name in inside(inside(inside(inside([metrics_data], 1), 2), 2), 1)}
 
 
+def telemetry_of(broker) -> dict[str, float]:
+    """What it counts of its clients' telemetry."""
+    return broker.metrics()["kafka.server:type=client-metrics"]
+
+
 def were_asked(broker) -> bool:
     """Whether a client has asked for its subscription."""
     return any("request=GetTelemetrySubscriptions" in name for name in broker.metrics())
@@ -71,7 +76,7 @@ def test_ADM_24_librdkafka_pushes_the_metrics_that_a_subscription_asks_for_and_a
         wait_until(lambda: len(pushed) >= 3)
         del producer, silent
         wait_until(lambda: pushed[-1].is_terminating)
-        values = broker.metrics()["kafka.server:type=client-metrics"]
+        values = telemetry_of(broker)
         assert were_asked(broker)
     assert {payload.client_instance_id for payload in pushed} == {pushed[0].client_instance_id}
     assert {payload.client.client_id for payload in pushed} == {"shop-1"}
@@ -87,3 +92,22 @@ def test_ADM_24_librdkafka_works_as_ever_with_a_broker_without_a_receiver():
         producer.produce("orders", b"a book")
         assert producer.flush(60) == 0
         assert not were_asked(broker)
+
+
+def test_ADM_25_librdkafka_goes_on_with_another_broker_under_its_id_and_with_the_same_subscription():
+    pushed = []
+    with kcore.Cluster(2, telemetry_receiver=pushed.append) as cluster:
+        with Client(cluster.brokers[0]) as client:
+            assert alter(client, METRICS, "m", ("metrics", SET, "*"), ("interval.ms", SET, "100")) == 0
+        for broker in cluster.brokers.values():
+            with Client(broker) as client:
+                wait_until(lambda client=client: describe(client, METRICS, "m")[1]["metrics"][0] == "*")
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        wait_until(lambda: pushed)
+        (first,) = (number for number, broker in cluster.brokers.items() if telemetry_of(broker)["instance-count"])
+        cluster.kill(first)
+        (other,) = cluster.brokers.values()
+        wait_until(lambda: telemetry_of(other)["plugin-export-count"] >= 2)
+        assert telemetry_of(other)["unknown-subscription-request-count"] == 0
+        del producer
+    assert len({payload.client_instance_id for payload in pushed}) == 1
