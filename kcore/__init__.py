@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from kcore.server.cluster import Cluster as Cluster
     from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
     from kcore.server.in_process_client import RecordMetadata as RecordMetadata
+    from kcore.server.requests.client_telemetry import ClientTelemetryPayload as ClientTelemetryPayload
 
 _HOME = {
     "AclAuthorizer": "kcore.security.acl_authorizer",
     "Authorizer": "kcore.security.authorizer",
     "Broker": "kcore.server.broker",
+    "ClientTelemetryPayload": "kcore.server.requests.client_telemetry",
     "Cluster": "kcore.server.cluster",
     "ConsumerRecord": "kcore.server.in_process_client",
     "MemoryRecords": "kcore.record.memory_records",

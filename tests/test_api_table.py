@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from kcore.protocol.api_keys import INTER_BROKER, SINCE, ApiKey, served_apis
+from kcore.protocol.api_keys import INTER_BROKER, SINCE, TELEMETRY, ApiKey, served_apis
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
@@ -23,9 +23,10 @@ def api_name(api_key: ApiKey) -> str:
 
 def table() -> str:
     lines = ["| key | API | versions | since kcore |", "|---|---|---|---|"]
-    apis = served_apis(is_cluster_member=True)
+    apis = served_apis(is_cluster_member=True, has_telemetry=True)
     for api_key, (first, last) in apis.items():
         mark = " (members of a cluster)" if api_key in INTER_BROKER else ""
+        mark = " (with a telemetry_receiver)" if api_key in TELEMETRY else mark
         lines.append(f"| {int(api_key)} | {api_name(api_key)}{mark} | {first}-{last} | {SINCE[api_key]} |")
     missing = [api_name(api_key) for api_key in ApiKey if api_key not in apis]
     text = f"Not served: {', '.join(missing)}. A request for one of them closes the connection, as in Kafka."
@@ -44,7 +45,7 @@ def test_the_table_of_apis_is_that_of_the_code():
 
 def test_each_api_has_the_release_since_which_it_is_served():
     changelog = (ROOT / "CHANGELOG.md").read_text()
-    assert SINCE.keys() == served_apis(is_cluster_member=True).keys()
+    assert SINCE.keys() == served_apis(is_cluster_member=True, has_telemetry=True).keys()
     assert [release for release in set(SINCE.values()) if f"\n## {release}" not in changelog] == []
 
 

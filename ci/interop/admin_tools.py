@@ -27,7 +27,9 @@ from ci.interop.kafka_tools import KafkaTools  # noqa: E402
 from ci.interop.mirror import step  # noqa: E402
 from kcore.coordinator.transaction.transaction_state import Producer  # noqa: E402
 from tests.unit.server.client import Client  # noqa: E402
+from tests.unit.server.config.test_altering_configs import METRICS, describe  # noqa: E402
 from tests.unit.server.transactions import TransactionalClient  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 TOPIC = "t"
 #: Of kafka-producer-perf-test, and besides these in each of the first two partitions.
@@ -36,6 +38,7 @@ RECORDS, MORE = 500, 20
 DELETED = 10
 DEADLINE_S = 60
 CONFIGS, GROUPS = "kafka.admin.ConfigCommand", "consumer.group.ConsumerGroupCommand"
+CLIENT_METRICS = "ClientMetricsCommand"
 REASSIGN = "reassign.ReassignPartitionsCommand"
 LOGGER = "kcore.controller.kafka_controller"
 SETTINGS: dict[str, Any] = {
@@ -122,14 +125,55 @@ def configs(tools: KafkaTools) -> None:
     alter("clients", "--entity-default", "--add-config", "request_percentage=50")
     until(lambda: tools.run(CONFIGS, "--describe", "--entity-type", "clients", "--entity-default"),
           r"default client-id are request_percentage=50\.0$")  # fmt: skip
-    alter("clients", "--entity-default", "--delete-config", "request_percentage")
+    # Again where the broker that is asked has not heard of it yet.
+    until(
+        lambda: alter("clients", "--entity-default", "--delete-config", "request_percentage"),
+        "Completed updating",
+    )
     scram = ("--entity-name", "alice", "--add-config", "SCRAM-SHA-256=[password=secret]")
     shows(alter("users", *scram, status=1), "does not support ALTER_USER_SCRAM_CREDENTIALS")
     shows(alter("ips", "--entity-name", "10.0.0.1", "--add-config", "connection_creation_rate=5"), "ip 10.0.0.1")
     described("ips", "10.0.0.1", r"^Quota configs for ip '10\.0\.0\.1' are connection_creation_rate=5\.0$")
-    metrics = alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=10000", status=1)
-    shows(metrics, "InvalidRequestException: .*not of client metrics")
-    shows(tools.run("ClientMetricsCommand", "--describe", "--name", "m"), "resource m doesn't exist")
+    subscriptions(tools, alter, described)
+
+
+def subscriptions(tools: KafkaTools, alter: Callable[..., str], described: Callable[..., None]) -> None:
+    """Those to client metrics: kafka-configs, then kafka-client-metrics."""
+    shows(alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=10000"), "client-metric m")
+    described("client-metrics", "m", r"^  interval\.ms=10000 sensitive=false synonyms=\{")
+    wrong = alter("client-metrics", "--entity-name", "m", "--add-config", "interval.ms=1", status=1)
+    shows(wrong, r"InvalidRequestException: .*interval\.ms")
+    wrong = alter("client-metrics", "--entity-name", "m", "--add-config", "match=[client_id=(]", status=1)
+    shows(wrong, "InvalidConfigurationException: Illegal client matching pattern: client_id=\\(")
+    until(lambda: tools.run(CLIENT_METRICS, "--list"), "^m$")
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", "m"), r"^  interval\.ms=10000$")
+    tools.run(CLIENT_METRICS, "--delete", "--name", "m")
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", "m"), "resource m doesn't exist")
+    values = ("--metrics", "org.apache.", "--interval", "5000", "--match", "client_id=a.*")
+    altered = tools.run(CLIENT_METRICS, "--alter", "--generate-name", *values)
+    (name,) = re.findall(r"^Altered client metrics config for (\S+)\.$", altered, re.MULTILINE)
+    until(lambda: tools.run(CLIENT_METRICS, "--describe", "--name", name),
+          r"^  interval\.ms=5000$", r"^  match=client_id=a\.\*$", r"^  metrics=org\.apache\.$")  # fmt: skip
+
+
+def telemetry(tools: KafkaTools, cluster: kcore.Cluster, pushed: list[kcore.ClientTelemetryPayload]) -> None:
+    """Kafka's producer pushes what a subscription asks for, and nothing else."""
+    name = "org.apache.kafka.producer.record.send.total"
+    of = ("--name", "sent", "--metrics", name, "--interval", "100", "--match", "client_id=perf-producer-client")
+    tools.run(CLIENT_METRICS, "--alter", *of)
+    for broker in cluster.brokers.values():
+        with Client(broker) as client:
+            wait_until(lambda client=client: describe(client, METRICS, "sent")[1]["interval.ms"][0] == "100")
+    written = ("--topic", TOPIC, "--num-records", "60", "--record-size", "100", "--throughput", "30")
+    tools.run("ProducerPerformance", *written)
+    if not pushed:
+        raise RuntimeError("Kafka's producer has pushed nothing")
+    # A last push is often missing: the client may be closed before it is sent.
+    for payload in pushed:
+        named = set(re.findall(rb"org\.apache\.kafka\.[a-z.]*", payload.data))
+        if named != {name.encode()} or payload.client.client_software_name != "apache-kafka-java":
+            raise RuntimeError(f"Kafka's producer has pushed {payload}")
+    tools.run(CLIENT_METRICS, "--delete", "--name", "sent")
 
 
 def cluster_tools(tools: KafkaTools, cluster_id: str) -> None:
@@ -320,14 +364,16 @@ def hanging_transaction(tools: KafkaTools, broker: kcore.Broker) -> None:
 def main() -> None:
     jars, classes = sys.argv[1:]
     begin = time.monotonic()
+    pushed: list[kcore.ClientTelemetryPayload] = []
     with tempfile.TemporaryDirectory(prefix="kcore-tools-") as directory:
         work = Path(directory)
         with (
-            kcore.Cluster(2, work / "cluster", **SETTINGS) as cluster,
+            kcore.Cluster(2, work / "cluster", telemetry_receiver=pushed.append, **SETTINGS) as cluster,
             KafkaTools(jars, classes, cluster.bootstrap_servers) as tools,
         ):
             step("kafka-topics, -get-offsets, -producer-perf-test, -consumer-perf-test", lambda: topics(tools, cluster))
-            step("kafka-configs: topics, loggers, groups, users, clients", lambda: configs(tools))
+            step("kafka-configs, -client-metrics", lambda: configs(tools))
+            step("kafka-producer-perf-test pushes its metrics", lambda: telemetry(tools, cluster, pushed))
             cluster_id = cluster.brokers[0].cluster_id
             step("kafka-features, -cluster, -broker-api-versions", lambda: cluster_tools(tools, cluster_id))
             step("kafka-acls", lambda: acls(tools))

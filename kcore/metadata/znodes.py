@@ -27,8 +27,9 @@ BROKER_CONFIGS = f"{_CONFIG}/brokers"
 USER_CONFIGS = f"{_CONFIG}/users"
 CLIENT_CONFIGS = f"{_CONFIG}/clients"
 IP_CONFIGS = f"{_CONFIG}/ips"
-#: kcore's own: Kafka has settings of groups with KRaft only.
+#: kcore's own: Kafka has settings of groups, and subscriptions to clients' metrics, with KRaft only.
 GROUP_CONFIGS = f"{_CONFIG}/groups"
+CLIENT_METRICS_CONFIGS = f"{_CONFIG}/client-metrics"
 #: Below these three, the settings of all for which there are no others.
 DEFAULT_ENTITY = "<default>"
 #: Sequential nodes: each says whose settings below /config have changed.
@@ -75,10 +76,6 @@ def partition_state(name: str, number: int) -> str:
 
 def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
-
-
-def group_config(group_id: str) -> str:
-    return f"{GROUP_CONFIGS}/{sanitized(group_id)}"
 
 
 def sanitized(name: str) -> str:

@@ -42,12 +42,13 @@ ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
 
 @dataclass(slots=True)
 class ConnectionContext:
-    """What all requests of a connection have in common.  client_address: without the port.  client_software: name and
-    version that the client has given (KIP-511).  sent_from: FetchParams.sent_from of its consumer."""
+    """What all requests of a connection have in common.  client_address: without client_port.  client_software: name
+    and version that the client has given (KIP-511).  sent_from: FetchParams.sent_from of its consumer."""
 
     listener_name: str
     security_protocol: SecurityProtocol
     principal: KafkaPrincipal
     client_address: str
+    client_port: int = -1
     client_software: str = ""
     sent_from: dict[TopicPartition, int] = field(default_factory=dict, repr=False)

@@ -672,7 +672,7 @@ class SocketServer:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             except OSError:
                 pass  # it is gone already; reading will say so
-            context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
+            context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host, address[1])
             try:
                 connection = connect(sock, context)
             except Exception:

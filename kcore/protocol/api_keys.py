@@ -228,13 +228,22 @@ INTER_BROKER: dict[ApiKey, tuple[int, int]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: (0, 0),
 }
 
+#: What a broker with a receiver for clients' metrics announces and serves; clients push only where it is announced.
+TELEMETRY: dict[ApiKey, tuple[int, int]] = {
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
+    ApiKey.PUSH_TELEMETRY: (0, 0),
+}
+
 #: The kcore release that first served each of them; docs/compatibility.md shows it.
-SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED | INTER_BROKER, "0.1.0")
+SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED | INTER_BROKER | TELEMETRY, "0.1.0")
 
 
-def served_apis(is_cluster_member: bool, has_unstable: bool = False) -> dict[ApiKey, tuple[int, int]]:
+def served_apis(
+    is_cluster_member: bool, has_unstable: bool = False, has_telemetry: bool = False
+) -> dict[ApiKey, tuple[int, int]]:
     """Version ranges of what such a broker serves, in order of API key."""
-    served = SUPPORTED | (UNSTABLE if has_unstable else {}) | (INTER_BROKER if is_cluster_member else {})
+    served = SUPPORTED | (UNSTABLE if has_unstable else {})
+    served |= (INTER_BROKER if is_cluster_member else {}) | (TELEMETRY if has_telemetry else {})
     return dict(sorted(served.items()))
 
 

@@ -66,6 +66,9 @@ _ANNOUNCED = {
     ApiKey.LIST_TRANSACTIONS: "3.0:0 3.8:1 4.1:2",
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "3.7:0 4.0:1",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "3.8:0 4.0:1",
+    # Kafka has them with KRaft only, which is the only way from 4.0 on.
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "4.0:0",
+    ApiKey.PUSH_TELEMETRY: "4.0:0",
     ApiKey.LIST_CONFIG_RESOURCES: "4.0:0 4.1:1",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "4.0:0",
 }

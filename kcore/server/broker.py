@@ -26,7 +26,7 @@ from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.security.authorizer import Authorizer
-from kcore.server.broker_parts import GivenAuthorizer
+from kcore.server.broker_parts import GivenAuthorizer, telemetry_receiver_of
 from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.listeners import authority, bracketed, host_and_port
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kcore.server.in_process_transaction import Transaction
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.membership import BrokerBase, Membership
+    from kcore.server.requests.client_telemetry import ClientTelemetryReceiver
     from kcore.server.topics.admin_manager import AdminManager
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Broker:
     own in the data directory.
     act_like: a release of Kafka, as "2.8": announce its versions of requests, to test clients against an older broker.
     authorizer: decides what clients may do, not what calls of this object may; None: clients may do everything.
+    telemetry_receiver: called with each ClientTelemetryPayload of metrics that clients push; None: they push none.
     Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block, once each; between them restart() as
     often as one likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the
     calls raise RuntimeError and stop() does nothing; clients there use bootstrap_servers.
@@ -89,6 +91,7 @@ class Broker:
         time: Time = SYSTEM_TIME,
         store: MetadataStore | str | None = None,
         authorizer: Authorizer | None = None,
+        telemetry_receiver: ClientTelemetryReceiver | None = None,
         act_like: str | None = None,
         **config: Any,
     ) -> None:
@@ -101,7 +104,7 @@ class Broker:
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
-        arguments = ("data_dir", "port", "host", "time", "store", "authorizer", "act_like")
+        arguments = ("data_dir", "port", "host", "time", "store", "authorizer", "telemetry_receiver", "act_like")
         if act_like is not None:
             config["kcore.act.like"] = act_like
         self.config = KafkaConfig(config, arguments, is_cluster_member=store is not None)
@@ -129,6 +132,7 @@ class Broker:
             monitoring=host_and_port(self.config["kcore.monitoring.address"] or ""),
             store=store,
             authorizer=GivenAuthorizer(authorizer, self.config),
+            telemetry_receiver=telemetry_receiver_of(telemetry_receiver, self.config),
             time=time,
             is_start_cancelled=self._start_cancelled.is_set,
         )

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.shutdownable_thread import ShutdownableThread
@@ -39,6 +40,9 @@ from kcore.server.broker_identity import check_store_exists
 from kcore.server.config.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.quotas.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.requests.auth_helper import AuthHelper
+
+if TYPE_CHECKING:
+    from kcore.server.requests.client_telemetry import ClientTelemetryReceiver
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +115,8 @@ class GivenAuthorizer:
         path = self._config["authorizer.class.name"]
         if not path:
             return AuthHelper(self._given)
-        module, _, name = path.rpartition(".")
         problem = f"Invalid value {path} for configuration authorizer.class.name:"
-        try:
-            authorizer_class = getattr(import_module(module), name)
-        except Exception as error:  # whatever a module of others raises
-            raise InvalidConfig(f"{problem} it cannot be imported: {error!r}") from error
+        authorizer_class = _imported(path, problem)
         if not (isinstance(authorizer_class, type) and issubclass(authorizer_class, Authorizer)):
             raise InvalidConfig(f"{problem} it is not a class that extends kcore.Authorizer")
         try:
@@ -127,6 +127,34 @@ class GivenAuthorizer:
         authorizer.configure(self._config.originals)
         authorizer.start(AuthorizerServerInfo(broker_id, cluster_id, store, make_scheduler))
         return AuthHelper(authorizer)
+
+
+def telemetry_receiver_of(given: ClientTelemetryReceiver | None, config: KafkaConfig) -> ClientTelemetryReceiver | None:
+    """The receiver of clients' metrics that a broker was given, or that its settings name; None for none.
+
+    Raises TypeError for what cannot be called, and InvalidConfig for what the setting names, or where both are given.
+    """
+    if given is not None and not callable(given):
+        raise TypeError(f"telemetry_receiver must be callable, not {given!r}")
+    path = config["kcore.telemetry.receiver"]
+    if not path:
+        return given
+    if given is not None:
+        raise InvalidConfig("telemetry_receiver and kcore.telemetry.receiver are both given: give one")
+    problem = f"Invalid value {path} for configuration kcore.telemetry.receiver:"
+    receiver: Any = _imported(path, problem)
+    if not callable(receiver):
+        raise InvalidConfig(f"{problem} it cannot be called")
+    return receiver
+
+
+def _imported(path: str, problem: str) -> Any:
+    """What package.module.name stands for.  Raises InvalidConfig, which begins with the problem."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:  # whatever a module of others raises
+        raise InvalidConfig(f"{problem} it cannot be imported: {error!r}") from error
 
 
 def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:

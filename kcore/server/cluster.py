@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain, count
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kcore.common.text import plain_error
@@ -38,7 +38,7 @@ from kcore.record.partitioner import partition_for_key
 from kcore.security.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_is_no_file, check_store_exists
-from kcore.server.broker_parts import GivenAuthorizer
+from kcore.server.broker_parts import GivenAuthorizer, telemetry_receiver_of
 from kcore.server.call_arguments import integer, string
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
 from kcore.server.cluster_transactions import ClusterHost
@@ -46,8 +46,12 @@ from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
 from kcore.server.in_process_transaction import Transaction
 
+if TYPE_CHECKING:
+    from kcore.server.requests.client_telemetry import ClientTelemetryReceiver
+
 logger = logging.getLogger(__name__)
 
+_ARGUMENTS = ("brokers", "data_dir", "store", "host", "racks", "time", "authorizer", "telemetry_receiver", "act_like")
 #: How long a broker may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
 #: A follower's wait after a fetch that failed.  A new partition's first one often does, because its leader has not
@@ -89,9 +93,9 @@ class Cluster:
     brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
     the end.  store: where they coordinate, sqlite:FILE or zookeeper://HOST:PORT/CHROOT; None: a file in data_dir.
     racks: broker.rack of each broker, None for one without.  authorizer: of all brokers; their own requests to each
-    other have to be allowed too.  config: settings of all brokers, and act_like, as for Broker.  Topics have three
-    replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are), and so have
-    the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s here), has
+    other have to be allowed too.  telemetry_receiver, act_like, config: of all brokers, as for Broker.  Topics have
+    three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are), and so
+    have the consumers' offsets.  A broker that has ended, or is silent for zookeeper.session.timeout.ms (4 s here), has
     failed, and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here)
     after a failure.
     Thread-safe.  Lifetime: start() and stop(), or a `with` or `async with` block.  A cluster that was not stopped is
@@ -109,6 +113,7 @@ class Cluster:
         racks: Sequence[str | None] | None = None,
         time: Time = SYSTEM_TIME,
         authorizer: Authorizer | None = None,
+        telemetry_receiver: ClientTelemetryReceiver | None = None,
         act_like: str | None = None,
         **config: Any,
     ) -> None:
@@ -126,16 +131,15 @@ class Cluster:
         self._racks = _checked_racks(racks, brokers)
         self._config = {**cluster_settings(brokers), **settings}
         # Wrong settings raise here, before a directory or a store is made.
-        checked = KafkaConfig(
-            self._config,
-            other_names=("brokers", "data_dir", "store", "host", "racks", "time", "authorizer", "act_like"),
-        )
+        checked = KafkaConfig(self._config, other_names=_ARGUMENTS)
         GivenAuthorizer(authorizer, checked)
+        telemetry_receiver_of(telemetry_receiver, checked)
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
         self._count = brokers
         self._host = host
         self._time = time
         self._authorizer = authorizer
+        self._telemetry_receiver = telemetry_receiver
         self._is_temporary = data_dir is None
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
         self._address = store
@@ -279,6 +283,7 @@ class Cluster:
                 time=self._time,
                 store=store,
                 authorizer=self._authorizer,
+                telemetry_receiver=self._telemetry_receiver,
                 **{**self._config, **self._racks[number], "broker.id": number},
             ).start()
         except BaseException:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kcore.common import topic_names
 from kcore.common.metrics import Metrics
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinators import Coordinators
@@ -49,6 +51,7 @@ from kcore.server.broker_parts import (
 from kcore.server.config.broker_loggers import BrokerLoggers
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+from kcore.server.config.stored_client_metrics import StoredClientMetrics
 from kcore.server.config.stored_group_configs import StoredGroupConfigs
 from kcore.server.config.topic_configs import TopicConfigs
 from kcore.server.in_process_client import InProcessClient
@@ -65,6 +68,9 @@ from kcore.server.requests.services import Services
 from kcore.server.topics.admin_manager import AdminManager
 from kcore.server.topics.topic_adoption import TopicAdoption
 
+if TYPE_CHECKING:
+    from kcore.server.requests.client_telemetry import ClientTelemetry, ClientTelemetryReceiver
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlan:
@@ -78,6 +84,7 @@ class BrokerPlan:
     monitoring: tuple[str, int] | None
     store: MetadataStore | str | None
     authorizer: GivenAuthorizer
+    telemetry_receiver: ClientTelemetryReceiver | None
     time: Time
     is_start_cancelled: Callable[[], bool]
 
@@ -186,7 +193,8 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
     stored_client_quotas = StoredClientQuotas(base.store, client_quotas, is_member=base.config.is_cluster_member)
     group_configs = StoredGroupConfigs(base.store, base.config, is_member=base.config.is_cluster_member)
     group_coordinator.consumer_groups.settings_of = group_configs.settings
-    membership.follow_settings([stored_client_quotas, group_configs])
+    client_metrics = StoredClientMetrics(base.store, is_member=base.config.is_cluster_member)
+    membership.follow_settings([stored_client_quotas, group_configs, client_metrics])
     foreign_producer_id = membership.load_topics(adoption, coordinators, server.listeners, unclean=unclean)
     if foreign_producer_id >= 0:
         producer_ids.reserve_up_to(foreign_producer_id)
@@ -215,19 +223,33 @@ def start_running(base: BrokerBase, membership: Membership, plan: BrokerPlan, ca
         broker_configs=base.broker_configs,
         broker_loggers=broker_loggers,
         group_configs=group_configs,
+        client_metrics=client_metrics,
         auth=auth,
         scram_iterations=partial(stored_iterations, base.store),
-        served_apis=_served_apis(base.config),
+        served_apis=_served_apis(base.config, plan),
         features=membership.features,
         cluster_member=membership.cluster_member,
+        client_telemetry=_make_client_telemetry(base, client_metrics, plan.telemetry_receiver),
     )
     return _serve(base, membership, services, server, calls)
 
 
-def _served_apis(config: KafkaConfig) -> dict[ApiKey, tuple[int, int]]:
-    served = served_apis(config.is_cluster_member, config["unstable.api.versions.enable"])
+def _served_apis(config: KafkaConfig, plan: BrokerPlan) -> dict[ApiKey, tuple[int, int]]:
+    has_telemetry = plan.telemetry_receiver is not None
+    served = served_apis(config.is_cluster_member, config["unstable.api.versions.enable"], has_telemetry)
     release = config["kcore.act.like"]
     return apis_of_release(served, release) if release else served
+
+
+def _make_client_telemetry(
+    base: BrokerBase, client_metrics: StoredClientMetrics, receiver: ClientTelemetryReceiver | None
+) -> ClientTelemetry | None:
+    if receiver is None:
+        return None
+    from kcore.server.requests.client_telemetry import ClientTelemetry
+
+    time, max_bytes = base.background.clients_time, base.config["telemetry.max.bytes"]
+    return ClientTelemetry(client_metrics, receiver, max_bytes, time, SYSTEM_RANDOM)
 
 
 def _make_admin_manager(base: BrokerBase, membership: Membership) -> AdminManager:
@@ -402,6 +424,8 @@ def _serve(
             base.replica_manager.hosted_partitions,
         )
     )
+    if services.client_telemetry is not None:
+        running.metrics.add_source(services.client_telemetry.measured)
     ports = [listener.port for listener in server.listeners]
     denied = services.auth.denied_brokers
     start_monitor(calls.monitored, base.broker_id, base.working_dirs[0], ports, denied, base.parts)

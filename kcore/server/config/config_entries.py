@@ -10,12 +10,13 @@ from kcore.errors import InvalidConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.server.config.kafka_config import CHANGEABLE, KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
 from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
+from kcore.server.config.stored_client_metrics import CLIENT_METRICS_CONFIG_DEF
 from kcore.server.config.stored_group_configs import GROUP_CONFIG_DEF
 
 #: Where a value comes from.  Source: DescribeConfigsResponse.ConfigSource, Kafka.
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
 STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
-DYNAMIC_BROKER_LOGGER_CONFIG, GROUP_CONFIG = 6, 8
+DYNAMIC_BROKER_LOGGER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = 6, 7, 8
 #: Kafka says of a logger's level that it is of no type.
 _NO_TYPE = 0
 
@@ -64,6 +65,17 @@ def group_entries(own: Mapping[str, str], broker: KafkaConfig) -> list[ConfigEnt
     for key in GROUP_CONFIG_DEF:
         synonyms = [Synonym(key.name, own[key.name], GROUP_CONFIG)] if key.name in own else []
         synonyms += _broker_synonyms(KAFKA_CONFIG_DEF[f"group.{key.name}"], broker)
+        value, source = synonyms[0].value, synonyms[0].source
+        entries.append(ConfigEntry(key.name, value, source, False, int(key.type), key.doc, synonyms))
+    return entries
+
+
+def client_metrics_entries(own: Mapping[str, str]) -> list[ConfigEntry]:
+    """Every setting of a subscription to client metrics.  own: what it has of its own."""
+    entries = []
+    for key in CLIENT_METRICS_CONFIG_DEF:
+        synonyms = [Synonym(key.name, own[key.name], CLIENT_METRICS_CONFIG)] if key.name in own else []
+        synonyms.append(Synonym(key.name, key.format(key.default), DEFAULT_CONFIG))
         value, source = synonyms[0].value, synonyms[0].source
         entries.append(ConfigEntry(key.name, value, source, False, int(key.type), key.doc, synonyms))
     return entries

@@ -32,6 +32,7 @@ from kcore.security.authorizer_settings import AUTHORIZER_KEYS, AUTHORIZER_PREFI
 from kcore.server.config.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
 from kcore.server.config.kept_settings import KEPT_CONFIG_DEF, PER_BROKER
 from kcore.server.config.listeners import check_listeners, host_and_port, listeners_of
+from kcore.server.config.telemetry_settings import TELEMETRY_KEYS
 
 logger = logging.getLogger(__name__)
 
@@ -192,6 +193,8 @@ _BROKER_KEYS = [
     ),
     # -- authorization
     *AUTHORIZER_KEYS,
+    # -- clients' metrics
+    *TELEMETRY_KEYS,
     # -- compaction
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
     ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),

@@ -1,4 +1,5 @@
-"""DescribeConfigs (32): of topics, this broker, all brokers of the cluster, this broker's loggers, consumer groups."""
+"""DescribeConfigs (32): of topics, this broker, all brokers of the cluster, this broker's loggers, consumer groups, and
+subscriptions to client metrics."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from kcore.server.config.config_entries import (
     DEFAULT_CONFIG,
     ConfigEntry,
     broker_entries,
+    client_metrics_entries,
     cluster_entries,
     group_entries,
     logger_entries,
@@ -28,7 +30,7 @@ from kcore.server.requests.request_context import RequestContext
 from kcore.server.requests.request_handler_pool import RunsOn
 from kcore.server.requests.services import Services
 
-_TOPIC, _BROKER, _BROKER_LOGGER, _GROUP = 2, 4, 8, 32
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 
 
 class Handler:
@@ -41,6 +43,7 @@ class Handler:
         self._broker_configs = services.broker_configs
         self._broker_loggers = services.broker_loggers
         self._group_configs = services.group_configs
+        self._client_metrics = services.client_metrics
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
@@ -68,6 +71,8 @@ class Handler:
                 entries = logger_entries(self._broker_loggers.levels())
             elif resource.resource_type == _GROUP:
                 entries = self._group(resource.resource_name)
+            elif resource.resource_type == _CLIENT_METRICS:
+                entries = self._subscription(resource.resource_name)
             else:
                 raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
         except ApiError as error:
@@ -101,7 +106,12 @@ class Handler:
         """Of any group: it needs not be there."""
         if not group_id:
             raise InvalidRequest("Group name must not be empty")
-        return group_entries(self._group_configs.of_group(group_id), self._config)
+        return group_entries(self._group_configs.config_of(group_id), self._config)
+
+    def _subscription(self, name: str) -> list[ConfigEntry]:
+        if not name:
+            raise InvalidRequest("Client metrics subscription name must not be empty")
+        return client_metrics_entries(self._client_metrics.config_of(name))
 
     def error_response(self, body: DescribeConfigsRequest, error_code: int, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(

@@ -1,4 +1,4 @@
-"""ListConfigResources (74): the topics, brokers and groups whose settings can be described.
+"""ListConfigResources (74): the topics, brokers, groups and subscriptions whose settings can be described.
 
 Source: KafkaApis.handleListConfigResources, Kafka 4.3.
 """
@@ -27,6 +27,7 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._group_configs = services.group_configs
+        self._client_metrics = services.client_metrics
 
     def handle(self, context: RequestContext, body: ListConfigResourcesRequest) -> None:
         wanted = set(body.resource_types) if context.api_version > 0 else {_CLIENT_METRICS}
@@ -49,9 +50,9 @@ class Handler:
         if resource_type == _TOPIC:
             return sorted(snapshot.topic_names())
         if resource_type == _GROUP:
-            return sorted(self._group_configs.group_ids())
+            return sorted(self._group_configs.configs)
         if resource_type == _CLIENT_METRICS:
-            return ()  # client telemetry is not served
+            return sorted(self._client_metrics.configs)
         return [str(broker.node_id) for broker, _ in snapshot.endpoints(context.listener_name)]
 
     def error_response(

@@ -53,6 +53,7 @@ class ResourceConfigs:
         self._broker_configs = services.broker_configs
         self._broker_loggers = services.broker_loggers
         self._group_configs = services.group_configs
+        self._client_metrics = services.client_metrics
         self._auth = services.auth
 
     def runs_on(self, resources: Iterable[Resource]) -> RunsOn:
@@ -95,10 +96,12 @@ class ResourceConfigs:
             self._broker_configs.alter(name, operations, validate_only, replace)
         elif kind == _GROUP:
             self._group_configs.alter(name, operations, validate_only, replace)
+        elif kind == _CLIENT_METRICS:
+            self._client_metrics.alter(name, operations, validate_only, replace)
         elif kind == _BROKER_LOGGER and replace:
             raise InvalidRequest("Levels of loggers are only changed one by one, by IncrementalAlterConfigs")
         elif kind == _BROKER_LOGGER:
             self._broker_loggers.alter(name, operations, validate_only)
         else:
-            what = "client metrics" if kind == _CLIENT_METRICS else f"resource type {kind}"
-            raise InvalidRequest(f"Only settings of topics, brokers, loggers and groups can be changed, not of {what}")
+            known = "topics, brokers, loggers, client metrics and groups"
+            raise InvalidRequest(f"Only settings of {known} can be changed, not of resource type {kind}")

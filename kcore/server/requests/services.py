@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from kcore.server.config.features import Features
     from kcore.server.config.kafka_config import KafkaConfig
     from kcore.server.config.stored_broker_configs import StoredBrokerConfigs
+    from kcore.server.config.stored_client_metrics import StoredClientMetrics
     from kcore.server.config.stored_group_configs import StoredGroupConfigs
     from kcore.server.member.cluster_member import ClusterMember
     from kcore.server.quotas.client_quotas import ClientQuotas
     from kcore.server.quotas.replication_quota_manager import ReplicationQuotas
     from kcore.server.quotas.stored_client_quotas import StoredClientQuotas
     from kcore.server.requests.auth_helper import AuthHelper
+    from kcore.server.requests.client_telemetry import ClientTelemetry
     from kcore.server.requests.fetch_session import FetchSessionCache
     from kcore.server.requests.request_handler_pool import RequestHandlerPool
     from kcore.server.topics.admin_manager import AdminManager
@@ -59,6 +61,7 @@ class Services:
     broker_configs: StoredBrokerConfigs
     broker_loggers: BrokerLoggers
     group_configs: StoredGroupConfigs
+    client_metrics: StoredClientMetrics
     auth: AuthHelper
     #: Of SCRAM credentials in the store: user -> mechanism -> iterations.  Waits for the store.  Raises StoreError.
     scram_iterations: Callable[[Collection[str] | None], Mapping[str, Mapping[int, int]]]
@@ -67,6 +70,15 @@ class Services:
     features: Callable[[], Features]
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None
+    #: None for a broker without a receiver of clients' metrics, which the handlers of telemetry are not loaded for.
+    client_telemetry: ClientTelemetry | None = None
+
+    @property
+    def telemetry(self) -> ClientTelemetry:
+        """For its handlers.  Raises RuntimeError for a broker without a receiver."""
+        if self.client_telemetry is None:
+            raise RuntimeError(f"broker {self.broker_id} has no receiver of clients' metrics")
+        return self.client_telemetry
 
     @property
     def member(self) -> ClusterMember:

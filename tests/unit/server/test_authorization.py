@@ -91,7 +91,7 @@ def broker(rules, tmp_path_factory):
     dirs = [str(tmp_path_factory.mktemp(name)) for name in ("a", "b")]
     settings = {"log.dirs": ",".join(dirs), "offsets.topic.num.partitions": 1, "auto.leader.rebalance.enable": False}
     store = MemoryStore(executor=lambda call: call())
-    with kcore.Broker(store=store, authorizer=rules, **settings) as broker:
+    with kcore.Broker(store=store, authorizer=rules, telemetry_receiver=print, **settings) as broker:
         wait_until(lambda: broker.cluster_member.is_controller)
         broker.create_topic("t")
         broker.create_topic("victim")
@@ -609,11 +609,23 @@ CASES = {
         (transactional_id(DESCRIBE),),
     ),
     ApiKey.LIST_TRANSACTIONS: Case(make(ApiKey.LIST_TRANSACTIONS), 1, None, set()),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Case(make(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS), 0, None, set()),
+    # For no metrics every five minutes: see test_client_telemetry.py.
+    ApiKey.PUSH_TELEMETRY: Case(
+        make(
+            ApiKey.PUSH_TELEMETRY,
+            client_instance_id=UUID("0123456789abcdef8fedcba987654321"),
+            subscription_id=1422351326,
+        ),
+        0,
+        None,
+        set(),
+    ),
 }
 
 
 def test_each_served_api_has_a_case_here():
-    assert CASES.keys() == served_apis(is_cluster_member=True).keys()
+    assert CASES.keys() == served_apis(is_cluster_member=True, has_telemetry=True).keys()
 
 
 @pytest.mark.parametrize("api_key", CASES, ids=lambda api_key: api_key.name)

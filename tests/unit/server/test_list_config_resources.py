@@ -11,7 +11,14 @@ from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import Rules
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
-EVERYTHING = [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "7"), (LOGGER, "7"), (GROUP, "never there")]
+EVERYTHING = [
+    (TOPIC, "a"),
+    (TOPIC, "b"),
+    (BROKER, "7"),
+    (LOGGER, "7"),
+    (METRICS, "some clients"),
+    (GROUP, "never there"),
+]
 DESCRIBE_CONFIGS = (AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
@@ -26,8 +33,13 @@ def broker(rules):
         for name in "ba":
             broker.create_topic(name)
         change = iac.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="50000")
-        resource = iac.AlterConfigsResource(resource_type=GROUP, resource_name="never there", configs=[change])
-        assert client.ask(iac.IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+        interval = iac.AlterableConfig(name="interval.ms", config_operation=0, value="1000")
+        resources = [
+            iac.AlterConfigsResource(resource_type=GROUP, resource_name="never there", configs=[change]),
+            iac.AlterConfigsResource(resource_type=METRICS, resource_name="some clients", configs=[interval]),
+        ]
+        answer = client.ask(iac.IncrementalAlterConfigsRequest(resources=resources), 1)
+        assert [response.error_code for response in answer.responses] == [0, 0]
         yield broker
 
 
@@ -51,8 +63,8 @@ def test_ADM_14_without_the_right_to_describe_settings_nothing_is_listed(client,
     assert (answer.error_code, answer.config_resources) == (ClusterAuthorizationFailed.code, [])
 
 
-def test_ADM_14_version_0_lists_client_metrics_only_and_there_are_none(client):
-    assert listed(client, version=0) == []
+def test_ADM_14_version_0_lists_client_metrics_only(client):
+    assert listed(client, version=0) == [(METRICS, "some clients")]
 
 
 def test_ADM_15_without_types_everything_is_listed(client):

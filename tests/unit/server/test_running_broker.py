@@ -15,7 +15,7 @@ from kcore.server.topics.admin_manager import AdminManager
 
 
 def test_a_broker_has_parts_from_its_start_on_and_keeps_those_of_the_last_one():
-    broker = kcore.Broker()
+    broker = kcore.Broker(telemetry_receiver=print)
     for name in ("running", "broker_id", "cluster_id", "store", "port", "bootstrap_servers", "metadata_cache"):
         with pytest.raises(RuntimeError, match="the broker has not started"):
             getattr(broker, name)

@@ -11,7 +11,8 @@ import pytest
 ALONE = "import kcore\nwith kcore.Broker() as broker: broker.bootstrap_servers"
 SERVE = "import kcore.tools.main, kcore.tools.serve\n" + ALONE
 
-#: For brokers of a cluster, for moves between data directories, for explain_isr() and explain_fetch(), with ACLs.
+#: For brokers of a cluster, for moves between data directories, for explain_isr() and explain_fetch(), with ACLs, with
+#: a receiver of clients' metrics, for regular expressions.
 FOR_SOME_BROKERS = {
     "kcore.client.blocking_sender",
     "kcore.controller.controller_store",
@@ -26,8 +27,10 @@ FOR_SOME_BROKERS = {
     "kcore.replica.fetcher.replica_fetcher_thread",
     "kcore.security.acl_authorizer",
     "kcore.server.member.cluster_member",
+    "kcore.server.requests.client_telemetry",
     "kcore.replication.remote_leader_endpoint",
     "kcore.server.topics.store_topic_changes",
+    "re2",
 }
 #: For a parent process, mistakes, international names of hosts, addresses, quotas, and child processes.
 STANDARD = {"ctypes", "difflib", "encodings.idna", "ipaddress", "subprocess", "urllib.parse"}

@@ -7,6 +7,8 @@ import pytest
 import kcore
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
+from tests.unit.server.client import Client
+from tests.unit.server.config.test_altering_configs import METRICS, describe
 from tests.unit.tools.command import run_json, run_text
 from tests.waiting import wait_until
 
@@ -61,6 +63,28 @@ def test_a_topics_setting_is_planned_then_set_described_and_unset(cluster, text)
     assert back in text("unset", *of, "retention.ms", "--apply")[1]
     await_everywhere(cluster, "orders", {})
     assert "retention.ms: is not set here: nothing to do" in text("unset", *of, "retention.ms", "--apply")[1]
+
+
+def test_ADM_32_a_subscription_to_client_metrics_is_set_described_and_unset(cluster, text):
+    of = ("--client-metrics", "m")
+
+    def everywhere(value):
+        for broker in cluster.brokers.values():
+            with Client(broker) as client:
+                wait_until(lambda client=client: describe(client, METRICS, "m")[1]["interval.ms"][0] == value)
+
+    line = "interval.ms: 300000 (default) -> 1000 (client metrics)"
+    assert text("set", *of, "interval.ms=1000", "--apply") == (
+        0,
+        f"client metrics m: 1 setting changed\n  {line}\n",
+        "",
+    )
+    everywhere("1000")
+    assert text("describe", *of)[1] == "client metrics m:\n  interval.ms=1000 (client metrics)\n"
+    back = "interval.ms: 1000 (client metrics) -> 300000 (default)"
+    assert back in text("unset", *of, "interval.ms", "--apply")[1]
+    everywhere("300000")
+    assert text("describe", *of)[1] == "client metrics m: nothing differs from the defaults\n"
 
 
 def test_unset_of_a_topic_leads_to_the_value_of_its_brokers(cluster, text, run):
@@ -166,7 +190,7 @@ def test_the_options_of_kafka_configs_sh_are_understood(cluster, text):
         (("describe", "--entity-type", "brokers"), "--entity-type brokers needs --entity-name ID or --entity-default"),
         (("describe", "--entity-type", "brokers", "--entity-name", "x"), "expected a broker id"),
         (("describe", "--entity-name", "x"), "--entity-name needs --entity-type"),
-        (("describe", "--client-metrics", "m"), "Unsupported resource type: 16"),
+        (("set", "--client-metrics", "m", "interval.ms=1"), "Invalid value 1 for configuration interval.ms"),
         (("set", "--group", "g", "consumer.session.timeout.ms=1"), "must be between group.consumer.min.session"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -27,6 +27,7 @@ CHANGES = {
     (BROKER, ""): ("log.cleaner.backoff.ms", SET, "6"),
     (LOGGER, "1"): (APIS, SET, "DEBUG"),
     (GROUP, "g"): (HEARTBEAT, SET, "6000"),
+    (METRICS, "m"): ("interval.ms", SET, "1000"),
 }
 
 
@@ -141,7 +142,8 @@ def test_ADM_20_a_request_that_only_validates_finds_the_same_errors_and_changes_
     for resource, change in CHANGES.items():
         before = describe(client, *resource)
         assert alter(client, *resource, change, validate_only=True) == 0
-        assert alter(client, *resource, (change[0], SET, "bad"), validate_only=True) == INVALID_CONFIG
+        refused = INVALID_REQUEST if resource[0] == METRICS else INVALID_CONFIG
+        assert alter(client, *resource, (change[0], SET, "bad"), validate_only=True) == refused
         assert describe(client, *resource) == before
 
 
@@ -239,13 +241,15 @@ def test_ADM_22_settings_of_a_group_are_replaced_as_a_whole_and_levels_of_logger
     assert replace(client, LOGGER, "1", **{APIS: "INFO"}) == INVALID_REQUEST
 
 
-def test_ADM_22_there_are_no_settings_of_client_metrics(client):
-    assert alter(client, METRICS, "m", ("interval.ms", SET, "1000")) == INVALID_REQUEST
-    assert replace(client, METRICS, "m", **{"interval.ms": "1000"}) == INVALID_REQUEST
-    assert describe(client, METRICS, "m")[0] == INVALID_REQUEST
+def test_ADM_22_a_subscription_to_client_metrics_is_replaced_as_a_whole(client):
+    assert alter(client, METRICS, "m", ("interval.ms", SET, "1000")) == 0
+    assert replace(client, METRICS, "m", metrics="a.") == 0
+    code, values = describe(client, METRICS, "m")
+    assert (code, values["metrics"][0], values["interval.ms"][0]) == (0, "a.", "300000")
+    assert alter(client, METRICS, "m", ("metrics", DELETE, None)) == 0
 
 
-@pytest.mark.parametrize(("kind", "name"), [*CHANGES, (METRICS, "m")])
+@pytest.mark.parametrize(("kind", "name"), CHANGES)
 def test_ADM_23_each_resource_needs_a_right_of_its_own(client, rules, kind, name):
     owner, denied = {
         TOPIC: ((ResourceType.TOPIC, name), errors.TopicAuthorizationFailed),
@@ -253,11 +257,10 @@ def test_ADM_23_each_resource_needs_a_right_of_its_own(client, rules, kind, name
     }.get(kind, ((ResourceType.CLUSTER, CLUSTER_NAME), errors.ClusterAuthorizationFailed))
     others = [(ResourceType.TOPIC, "t"), (ResourceType.GROUP, "g"), (ResourceType.CLUSTER, CLUSTER_NAME)]
     every = {(op, *what) for op in (AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS) for what in others}
-    change = CHANGES.get((kind, name), ("interval.ms", SET, "1000"))
-    expected = INVALID_REQUEST if kind == METRICS else 0
+    change = CHANGES[kind, name]
     rules.allowed = every - {(AclOperation.ALTER_CONFIGS, *owner)}
     assert alter(client, kind, name, change) == denied.code
-    assert describe(client, kind, name)[0] == expected
+    assert describe(client, kind, name)[0] == 0
     rules.allowed = every - {(AclOperation.DESCRIBE_CONFIGS, *owner)}
     assert describe(client, kind, name)[0] == denied.code
-    assert alter(client, kind, name, change) == expected
+    assert alter(client, kind, name, change) == 0

@@ -834,6 +834,12 @@ SHOWN_ELSEWHERE = {
         "tests/unit/security/test_acl_authorizer.py::test_each_start_makes_an_authorizer_and_each_stop_closes_it"
     ),
     "broker.rack": "tests/unit/server/test_cluster.py::test_each_broker_of_a_cluster_has_a_rack_of_its_own",
+    "kcore.telemetry.receiver": (
+        "tests/unit/server/test_client_telemetry_requests.py::test_ADM_24_the_settings_may_name_the_receiver"
+    ),
+    "telemetry.max.bytes": (
+        "tests/unit/server/test_client_telemetry_requests.py::test_ADM_29_a_push_may_have_telemetry_max_bytes"
+    ),
     "controller.listener.names": (
         "tests/unit/server/config/test_listeners.py::test_listeners_that_cannot_be_are_refused_at_once"
     ),

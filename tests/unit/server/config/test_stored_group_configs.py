@@ -198,7 +198,7 @@ def test_CG_53_every_broker_of_a_cluster_follows_them(tree):
     second.configs.alter("g", [operation(HEARTBEAT, "7000")])
     first.configs.alter("g", [operation(SESSION, None)])
     second.catch_up()
-    assert second.configs.of_group("g") == {HEARTBEAT: "7000"}
+    assert second.configs.config_of("g") == {HEARTBEAT: "7000"}
     assert znodes.decode_config(first.store.get("/config/groups/g").data) == {HEARTBEAT: "7000"}
 
 
@@ -208,28 +208,28 @@ def test_CG_53_a_broker_that_has_not_heard_of_a_change_yet_refuses_what_contradi
     first.alter("g", [operation(SESSION, "6000")])
     with pytest.raises(errors.InvalidConfig, match=re.escape(f"{SESSION} (6000) must be greater")):
         second.alter("g", [operation(HEARTBEAT, "7000")])
-    assert second.of_group("g") == {SESSION: "6000"}
+    assert second.config_of("g") == {SESSION: "6000"}
 
 
 def test_CG_53_what_a_newer_broker_has_stored_stays_and_a_body_that_cannot_be_read_changes_nothing(tree, caplog):
     member = Member(tree)
     member.configs.alter("g", [operation(SESSION, "50000")])
-    path = znodes.group_config("g")
+    path = f"{znodes.GROUP_CONFIGS}/g"
     stored = {SESSION: "51000", HEARTBEAT: "often", "consumer.new.ms": "1"}
     member.store.update(path, lambda data: znodes.encode_config(stored))
     with caplog.at_level(logging.ERROR):
         member.configs.read_changed([path])
-    assert member.configs.of_group("g") == {SESSION: "51000"} and "often" in caplog.text
+    assert member.configs.config_of("g") == {SESSION: "51000"} and "often" in caplog.text
     member.configs.alter("g", [operation(SESSION, "52000")])
     assert znodes.decode_config(member.store.get(path).data) == {**stored, SESSION: "52000"}
     member.store.update(path, lambda data: b"{")
     member.configs.read_changed([path])
-    assert member.configs.of_group("g") == {SESSION: "52000"}
+    assert member.configs.config_of("g") == {SESSION: "52000"}
 
 
 def test_CG_53_a_node_that_is_gone_gives_the_brokers_settings_back(tree):
     member = Member(tree)
     member.configs.alter("g", [operation(SESSION, "50000")])
-    member.store.delete(znodes.group_config("g"))
+    member.store.delete(f"{znodes.GROUP_CONFIGS}/g")
     member.configs.read_all()
     assert member.configs.settings("g").session_timeout_ms == 45_000

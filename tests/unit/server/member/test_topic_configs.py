@@ -146,12 +146,12 @@ def test_settings_that_cannot_be_read_are_replaced_by_those_in_force_and_what_a_
 
 
 def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):
-    resource = AlterConfigsResource(resource_type=16, resource_name="m", configs=[])
+    resource = AlterConfigsResource(resource_type=64, resource_name="m", configs=[])
     (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
-    assert (
-        response.error_message
-        == "Only settings of topics, brokers, loggers and groups can be changed, not of client metrics"
+    expected = (
+        "Only settings of topics, brokers, loggers, client metrics and groups can be changed, not of resource type 64"
     )
+    assert response.error_message == expected
 
 
 def test_the_settings_of_a_topic_that_is_created_again_are_the_new_ones(broker, controller, store):

@@ -1,8 +1,10 @@
-"""The example of docs/monitoring.md runs."""
+"""The examples of docs/monitoring.md run."""
 
 from tests.pages import python_examples
 
 
-def test_the_example_of_the_page_runs():
-    (example,) = python_examples("docs/monitoring.md")
-    example.evaluate()
+def test_the_examples_of_the_page_run():
+    examples = python_examples("docs/monitoring.md")
+    assert len(examples) == 2
+    for example in examples:
+        example.evaluate()
