@@ -56,6 +56,8 @@ def test_the_marker_takes_topics_and_settings_by_position(pytester):
         ("{}, {}, 3, 4", "*it takes from 0 to 3 positional arguments but 4 were given*"),
         ("['orders']", "*topics must be a dict, not ['orders']*"),
         ("{'orders': '3'}", "*topics must have a number of partitions for each name, not 'orders': '3'*"),
+        ("{'or ders': 1}", "*Topic name is invalid: 'or ders' contains*"),
+        ("{5: 1}", "*topics must be a str, not 5*"),
         ("config=3", "*config must be a dict, not 3*"),
         ("brokers=3", "*brokers is for the fixture kafka_cluster, not for kafka"),
         ("brokers=0", "*brokers must be a number of brokers, not 0*"),
