@@ -45,6 +45,7 @@ from kcore.tools.command_line import (
 from kcore.tools.commands import command
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
 from kcore.tools.parquet_output import ParquetFile
+from kcore.tools.record_filter import RECORD_NAMES, RecordFilter
 
 _CLIENT_ID = "kcore-consume"
 _LEVELS = {"read_uncommitted": READ_UNCOMMITTED, "read_committed": READ_COMMITTED}
@@ -102,6 +103,12 @@ class _Span(NamedTuple):
     multiple=True,
     metavar="K[=V]",
     help="only records with this header, with any value or this one; repeatable, then they need all",
+)
+@click.option(
+    "--where",
+    metavar="EXPR",
+    help=f"only records for which this Python expression is true, as 'offset % 2 == 0 and json[\"price\"] > 9': "
+    f"it has the names {', '.join(RECORD_NAMES)}, and re",
 )
 @click.option(
     "--isolation-level",
@@ -253,6 +260,7 @@ class _Printer:
         """Raises UsageError; ImportError, OSError for a Parquet file."""
         self._key = None if args.key is None else os.fsencode(args.key)
         self._headers = [_wanted_header(text) for text in args.header]
+        self._where = None if args.where is None else RecordFilter(args.where, args.topic)
         self._left = args.max
         self._columns: Sequence[str] | None = None
         self._out = sys.stdout.buffer
@@ -268,7 +276,7 @@ class _Printer:
         else:
             self._format = record_output.value_lines
             self._columns = record_output.VALUE_COLUMNS
-        if self._left is not None or self._key is not None or self._headers:
+        if self._left is not None or self._key is not None or self._headers or self._where is not None:
             self._columns = None
 
     @property
@@ -285,7 +293,7 @@ class _Printer:
             end_offset=fetched.end_offset,
             aborted=fetched.aborted,
         )
-        rows = self._chosen(columns)
+        rows = self._chosen(columns, fetched.partition)
         count = len(columns) if rows is None else len(rows)
         next_offset = fetched.next_offset
         if self._left is not None:
@@ -322,14 +330,14 @@ class _Printer:
         while left:  # an unbuffered stdout may take a part of it, for one when its reader goes
             left = left[self._out.write(left) :]
 
-    def _chosen(self, columns: RecordColumns) -> Any:
+    def _chosen(self, columns: RecordColumns, partition: int) -> Any:
         """Numbers of the records that the filters let pass, None for all."""
         rows = None
         if self._key is not None:
             rows = _rows_with(columns, self._key)
         for name, value in self._headers:
             rows = _rows_with_header(columns, rows, name, value)
-        return rows
+        return rows if self._where is None else self._where.rows(columns, partition, rows)
 
 
 def _first_rows(count: int, rows: Any, most: int) -> Any:

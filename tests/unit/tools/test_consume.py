@@ -130,6 +130,49 @@ def test_only_records_with_a_key_and_with_headers(consume):
     assert consume("--partition", "1", "--key", "k1", "--max", "1") == b"v3\n"
 
 
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("offset == 1", [1, 4, 7]),
+        ("partition == 2 and key == 'k1'", [7]),
+        ("value in ('v3', 'v8')", [3, 8]),
+        (f"timestamp >= {T0 + 7 * HOUR_MS}", [7, 8]),
+        ("headers.get('n') == '5'", [5]),
+        ("'flag' in headers", [0, 2, 4, 6, 8]),
+        ("topic == 'orders' and re.search('[67]$', value)", [6, 7]),
+        ("any(number == int(value[1:]) for number in (2, 3))", [2, 3]),
+        ("(n := int(value[1:])) > 6 and n < 8", [7]),
+        ("json is None", range(9)),
+        ("True", range(9)),
+        ("False", []),
+    ],
+)
+def test_only_records_for_which_an_expression_is_true(consume, expression, expected):
+    assert values(consume("--where", expression)) == all_values(*expected)
+
+
+def test_an_expression_sees_what_the_other_filters_have_left_and_counts_before_max(consume):
+    assert values(consume("--where", "int(value[1:]) > 2", "--key", "k1")) == all_values(3, 5, 7)
+    assert consume("--partition", "1", "--where", "offset > 0", "--max", "1") == b"v4\n"
+
+
+def test_an_expression_of_json_null_and_bytes_that_are_no_text(broker, consume):
+    broker.create_topic("events", 1)
+    for value in (b'{"price": 3}', b'{"price": 12}', b"no json", b"\xff", None):
+        broker.produce("events", value)
+    assert consume("--where", "json and json['price'] > 9", topic="events") == b'{"price": 12}\n'
+    assert consume("--where", "value == b'\\xff'", topic="events") == b"\xff\n"
+    assert consume("--where", "value is None", "--format", "%o", topic="events") == b"4"
+
+
+def test_an_expression_that_is_none_or_fails_is_refused(refused):
+    assert "--where 'offset >' is no Python expression: invalid syntax" in refused("--where", "offset >")
+    line = refused("--where", "ofset > 1")
+    assert "ofset is not known; a record has topic, partition, offset" in line and "did you mean offset?" in line
+    line = refused("--where", "json['price'] > 9", "--partition", "1")
+    assert line == "kcore: --where fails at offset 0 of orders-1: TypeError: 'NoneType' object is not subscriptable\n"
+
+
 def test_json_has_the_fields_that_dump_has(tmp_path, capfdbinary):
     with kcore.Broker(tmp_path, log_retention_ms=-1) as broker:
         broker.create_topic("odd")
