@@ -168,9 +168,11 @@ def addresses(text: str) -> list[tuple[str, int]]:
         host, colon, port = part.strip().rpartition(":")
         if not colon or port.endswith("]"):
             host, port = part.strip(), str(_DEFAULT_PORT)
-        if not host or not port.isdecimal() or int(port) > 65535 or not _can_be_looked_up(host):
+        scheme, has_scheme, _ = part.strip().partition("://")
+        if has_scheme or not host or not port.isdecimal() or int(port) > 65535 or not _can_be_looked_up(host):
             origin = getattr(text, "origin", None)
-            raise UsageError(f"{f'{origin}: ' if origin else ''}'{printable(part.strip())}' is no HOST:PORT")
+            problem = f"{f'{origin}: ' if origin else ''}'{printable(part.strip())}' is no HOST:PORT"
+            raise UsageError(f"{problem}: leave {printable(scheme)}:// out" if has_scheme else problem)
         result.append((host.strip("[]"), int(port)))
     return result
 

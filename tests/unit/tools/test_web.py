@@ -101,6 +101,7 @@ def test_an_address_that_others_reach_is_served_with_a_warning(tmp_path):
         (["--http", "{taken}"], "--http {taken}: Address already in use"),
         (["/no/such/directory"], "/no/such/directory: No such file or directory"),
         (["--bootstrap", "x:y"], "'x:y' is no HOST:PORT"),
+        (["--bootstrap", "x:1,http://x:2"], "'http://x:2' is no HOST:PORT: leave http:// out"),
     ],
 )
 def test_a_page_that_cannot_be_served_exits_2(arguments, reason, capsys):
