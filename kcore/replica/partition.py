@@ -333,6 +333,20 @@ class Partition:
             pending = self._begin_isr_change(state, state.isr.committed | {broker_id})
         self._store_isr(pending, broker_epochs)
 
+    def confirm_isr(self) -> None:
+        """Take over the stored ISR if it is another one now; nothing while a change pends (not in Kafka).
+
+        A broker that has lost records leaves the ISR itself before it registers (server/member/lost_records.py), and
+        the controller need not notice: it seems to be a member that lives.
+        """
+        with self.leader_isr_update_lock.write():
+            state = self._state
+            if not isinstance(state, LeaderState) or isinstance(state.isr, PendingIsr):
+                return
+            broker_epochs = _broker_epochs(state)
+            pending = self._begin_isr_change(state, state.isr.committed)
+        self._store_isr(pending, broker_epochs)
+
     def _out_of_sync(self, state: PartitionState) -> frozenset[int]:
         if not isinstance(state, LeaderState) or len(state.isr.committed) <= 1:
             return frozenset()
@@ -394,7 +408,8 @@ class Partition:
                 self._state = state
                 self._maybe_increment_leader_hw(self.log, state)
                 meters = self._replica_meters
-                (meters.isr_expands if result.isr - pending.committed else meters.isr_shrinks).mark()
+                if result.isr != pending.committed:
+                    (meters.isr_expands if result.isr - pending.committed else meters.isr_shrinks).mark()
             elif isinstance(result, (OperationNotAttempted, IneligibleReplica)):
                 self._state = state._replace(isr=CommittedIsr(pending.committed))
             # Else either set may be stored: the high watermark waits for both until the next update.
@@ -610,7 +625,8 @@ class Partition:
 
         replica is what follower_replica() returned before the read: if a new leader epoch has begun meanwhile, nobody
         looks at it any more.  A fetch that failed or diverges says nothing, and must not come here (V22-15).  A
-        follower that may join the ISR is proposed to the store (PART-13).
+        follower that may join the ISR is proposed to the store (PART-13).  Of a member that has registered again the
+        store is asked whether it still is one.
         Source: Partition.updateFollowerFetchState, Kafka 3.9.
         """
         old = replica.state
@@ -622,8 +638,11 @@ class Partition:
             metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset, broker_epoch
         )
         state = self._state
-        if isinstance(state, LeaderState) and replica.broker_id not in state.isr.committed:
-            self.maybe_expand_isr(replica.broker_id)
+        if isinstance(state, LeaderState):
+            if replica.broker_id not in state.isr.committed:
+                self.maybe_expand_isr(replica.broker_id)
+            elif 0 <= old.broker_epoch < broker_epoch:
+                self.confirm_isr()
         is_log_start_higher = follower_log_start_offset > old.log_start_offset
         if metadata.message_offset == old.log_end_offset:
             return is_log_start_higher

@@ -4,7 +4,7 @@ and of the log's mark is taken out."""
 from kcore.log.gone_logs import GoneLogs
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.damage_checks import DamageChecks
-from kcore.replica.partition import OfflinePartition
+from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.member import registration
 from kcore.server.member.lost_records import IsrDeparture
@@ -56,6 +56,18 @@ def test_a_log_is_cut_at_its_first_lost_offset_and_not_at_its_end(scenario):
 
     history = scenario(WITH_HOLE, *FIRST_TO_START, PreferredElection(5000, 0))
     history.breaks(NOTHING_LOST, UnifiedLog, "cut_lost_records", at_its_end)
+
+
+def test_a_leader_asks_whether_a_member_that_has_registered_again_is_still_one(scenario):
+    """Broker 1, the controller, loses power and leaves the ISRs itself; the next controller finds it outside of them,
+    and begins no leader epoch.  (Seed 949018894.)"""
+    history = scenario(
+        Settings(brokers=4, partitions=2, latency_ms=3, controller=True, rebalance_ms=500),
+        Crash(3510, 0, "stops", down_ms=2500, noticed_ms=600),
+        Crash(15276, 1, "loses power", down_ms=300, noticed_ms=600),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, Partition, "confirm_isr", lambda self: None)
 
 
 #: Broker 2 lacks records, and is sent a damaged batch of broker 0 for ever.

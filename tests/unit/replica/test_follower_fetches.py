@@ -10,7 +10,7 @@ from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.replica import isr as isr_rules
 from kcore.replica.explain import explain_isr
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
-from kcore.replica.partition_state import PendingIsr
+from kcore.replica.partition_state import CommittedIsr, PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
 from tests.batches import batch
 
@@ -216,6 +216,33 @@ def test_a_fetch_of_a_followers_earlier_life_is_refused(leader):
     assert state_of(leader, 1) == before
     follow(leader, 1, 2, replica_epoch=9)
     assert (state_of(leader, 1).log_end_offset, state_of(leader, 1).broker_epoch) == (2, 9)
+
+
+def test_of_a_member_that_has_registered_again_the_store_is_asked_whether_it_still_is_one(leader, store):
+    """One that has lost records leaves the ISR itself, and the controller need not notice."""
+    leader.produce(batch(b"a"), acks=1)
+    follow(leader, 1, 0, replica_epoch=8)
+    follow(leader, 1, 1, replica_epoch=8)
+    assert store.changes == []
+    follow(leader, 1, 0, replica_epoch=9)
+    partition = leader.replica_manager.get_partition(TP)
+    assert store.broker_epochs == {1: 9, 2: -1} and partition.state.isr.maximal == {0, 1, 2}
+    follow(leader, 1, 0, replica_epoch=10)  # while the answer is awaited
+    ((_, isr, _, on_done),) = store.changes
+    assert isr == {0, 1, 2}
+    on_done(StoredIsr(frozenset({0, 2}), 5))
+    assert (partition.state.isr, partition.state.partition_epoch) == (CommittedIsr(frozenset({0, 2})), 5)
+    follow(leader, 1, 1, replica_epoch=10)
+    assert store.changes[-1][1:3] == ({0, 1, 2}, 5), "it joins as any other follower"
+
+
+def test_an_isr_that_is_still_the_stored_one_is_neither_an_expansion_nor_a_shrink(leader, store):
+    follow(leader, 1, 0, replica_epoch=8)
+    follow(leader, 1, 0, replica_epoch=9)
+    store.store_last()
+    meters = leader.replica_manager.meters
+    assert (meters.isr_expands.count, meters.isr_shrinks.count) == (0, 0)
+    assert leader.replica_manager.get_partition(TP).state.isr == CommittedIsr(frozenset({0, 1, 2}))
 
 
 def test_a_broker_epoch_that_no_broker_has_does_not_lock_the_follower_out(leader, store):
