@@ -26,11 +26,19 @@ os.environ["KCORE_CONFIG"] = os.devnull
 for library in ("kafka", "aiokafka"):
     logging.getLogger(library).propagate = False
 
-# `make test-threads`: threads take turns after so many seconds, and meet where they seldom do otherwise.
-if "KCORE_SWITCH_INTERVAL" in os.environ:
-    sys.setswitchinterval(float(os.environ["KCORE_SWITCH_INTERVAL"]))
+#: Of Python, and of the tests that use threads.
+_SWITCH_INTERVAL = sys.getswitchinterval()
+_INTERVAL_OF_THREADS = float(os.environ.get("KCORE_SWITCH_INTERVAL", _SWITCH_INTERVAL))
 
 _numbers = itertools.count()
+
+
+def pytest_runtest_setup(item):
+    """CI, `make test-threads`: threads take turns after KCORE_SWITCH_INTERVAL seconds, and meet where they seldom do
+    otherwise.  Only in unit tests that name `threading`: what computes on several threads would do little else."""
+    uses_threads = "unit" in item.path.parts and hasattr(getattr(item, "module", None), "threading")
+    is_excluded = {"spark", "tools"} & set(item.path.parts)
+    sys.setswitchinterval(_INTERVAL_OF_THREADS if uses_threads and not is_excluded else _SWITCH_INTERVAL)
 
 
 @pytest.fixture(autouse=True)
