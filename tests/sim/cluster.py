@@ -213,15 +213,11 @@ class Cluster:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def _schedule_tick(self, broker: int, node: Node) -> None:
-        due_ms = node.next_due_ms()
-        if due_ms is None:
-            return
-        now_ms = self.agenda.now_ms
-        if due_ms <= now_ms < self._slow_until_ms.get(broker, 0):
-            due_ms = now_ms + 50  # it may be the disk's, which waits
-        if due_ms < self._ticks_at_ms.get(broker, _NEVER):
+        due_ms = node.next_due_ms(self._slow_until_ms.get(broker, 0))
+        if due_ms is not None and due_ms < self._ticks_at_ms.get(broker, _NEVER):
             self._ticks_at_ms[broker] = due_ms
-            self.call_later(broker, due_ms - now_ms, f"clock of broker {broker}", lambda: self._tick(broker))
+            delay_ms = due_ms - self.agenda.now_ms
+            self.call_later(broker, delay_ms, f"clock of broker {broker}", lambda: self._tick(broker))
 
     def _tick(self, broker: int) -> None:
         self._ticks_at_ms.pop(broker, None)

@@ -277,8 +277,8 @@ class ControlledNode(Node):
         """See Node; also the metadata, which are replaced by each update."""
         return [*super().decided(), self.metadata_cache.snapshot]
 
-    def next_due_ms(self) -> int | None:
-        times = [super().next_due_ms(), self.control_scheduler._queue.next_due_ms()]
+    def next_due_ms(self, disk_waits_until_ms: int) -> int | None:
+        times = [super().next_due_ms(disk_waits_until_ms), self.control_scheduler._queue.next_due_ms()]
         due = [time for time in times if time is not None]
         return -int(-min(due) // 1) if due else None
 

@@ -505,10 +505,14 @@ class Node:
         partition = self.replica_manager.get_partition(tp)
         return isinstance(partition, Partition) and partition.is_leader and partition.low_watermark() >= offset
 
-    def next_due_ms(self) -> int | None:
+    def next_due_ms(self, disk_waits_until_ms: int) -> int | None:
         """When the timer or a scheduler has something to do."""
         heap = self.timer._heap
-        times = [self.disk_scheduler._queue.next_due_ms(), self.clock_scheduler._queue.next_due_ms()]
+        of_disk = self.disk_scheduler._queue.next_due_ms()
+        times = [
+            None if of_disk is None else max(of_disk, disk_waits_until_ms),
+            self.clock_scheduler._queue.next_due_ms(),
+        ]
         times.append(heap[0][0] if heap else None)
         due = [time for time in times if time is not None]
         return -int(-min(due) // 1) if due else None

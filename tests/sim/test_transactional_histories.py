@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
-from tests.sim.events import History, Settings
+from tests.sim.events import Crash, Elect, History, Pause, Settings, SlowDisk
 from tests.sim.invariants import BrokenInvariant
 from tests.sim.rules import rules
 from tests.sim.seeds import run_seeds, transactional_history_of
@@ -32,6 +32,19 @@ def test_no_seed_breaks_an_invariant_of_transactions(first):
         failure = run_history(transactional_history_of(seed))
         if failure is not None:
             pytest.fail(str(shrunk(failure)), pytrace=False)
+
+
+def test_a_slow_disk_does_not_hold_up_the_clock_of_its_broker():
+    """A fetch that waits is answered at its time (found by seed 949497030)."""
+    of_transactions = {"transactions": True, "transaction_versions": (2,), "transaction_timeout_ms": 1500}
+    settings = Settings(partitions=2, segment_bytes=300, asks_any_broker=True, **of_transactions)
+    events = (
+        Crash(at_ms=7369, broker=2, how="is killed", down_ms=300, noticed_ms=1, kept=0.14),
+        SlowDisk(at_ms=11763, broker=2, for_ms=3000),
+        Elect(at_ms=12498, partition=-1, broker=2),
+        Pause(at_ms=13552, broker=2, for_ms=20),
+    )
+    assert run_history(History(settings, events)) is None
 
 
 def test_transactional_histories_hold_what_they_are_for():
