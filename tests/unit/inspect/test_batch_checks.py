@@ -131,7 +131,7 @@ def test_wrong_base_offsets_of_neighbours_are_a_problem_each_and_a_repair_writes
     last = len(all_places) - how_many - (0 if is_clean else 2)
     rng = random.Random(f"{how_many} {is_clean}")
     for n in [0, 1, in_first - how_many, in_first - 1, 30, last]:
-        for _ in range(40 if "KCORE_LONG" in os.environ else 4):
+        for _ in range(16 if "KCORE_LONG" in os.environ else 4):
             wrong = all_places[n : n + how_many]
             flips = [(place, rng.randrange(8), rng.randrange(8)) for place in wrong]
             for place, at, bit in flips:
@@ -244,7 +244,7 @@ def test_wrong_base_offsets_that_nothing_proves_stay_findings_and_no_value_is_ma
     rng = random.Random(log)
     starts = [len(all_places) - 2] if log == "sound" else rng.sample(range(len(all_places) - 2), 5)
     for n in starts:
-        for _ in range(40 if "KCORE_LONG" in os.environ else 6):
+        for _ in range(16 if "KCORE_LONG" in os.environ else 6):
             flips = [(place, rng.randrange(8), rng.randrange(8)) for place in all_places[n : n + 2]]
             for place, at, bit in flips:
                 flip(place, at, bit)

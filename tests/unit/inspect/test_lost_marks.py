@@ -152,7 +152,7 @@ def test_bytes_after_the_end_by_the_recovery_point_held_no_record_and_leave_no_m
 
 
 @pytest.mark.parametrize("salvage", SALVAGES)
-@pytest.mark.parametrize("seed", range(800 if "KCORE_LONG" in os.environ else 60))
+@pytest.mark.parametrize("seed", range(240 if "KCORE_LONG" in os.environ else 60))
 def test_every_batch_that_goes_is_at_or_above_the_mark(seed, salvage, tmp_path):
     rng = random.Random(seed)
     counts = [rng.randint(1, rng.choice([1, 4])) for _ in range(rng.randint(4, 30))]
