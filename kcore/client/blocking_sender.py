@@ -20,6 +20,8 @@ from kcore.protocol.schema import Message
 DEFAULT_MAX_RESPONSE_BYTES = 100 << 20
 
 _SIZE = struct.Struct(">i")
+#: How an alert of TLS begins: with one a server answers what is not encrypted.
+_TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = struct.pack(">h", UnsupportedVersion.code)
 _SMALLEST_BUFFER = 4096
 #: A buffer above this size is given back once a reply needs less than a sixteenth of it.
@@ -198,7 +200,8 @@ class BlockingSender:
         received = self._receive_into(connection, memoryview(buffer), _SIZE.size, deadline_ms)
         (size,) = _SIZE.unpack_from(buffer)
         if not 4 <= size <= self._max_response_bytes:
-            raise InvalidRequest(f"{self}: reply of {size} bytes, expected 4 to {self._max_response_bytes}")
+            reason = f"reply of {size} bytes, expected 4 to {self._max_response_bytes}"
+            raise InvalidRequest(f"{self}: {_other_protocol(size) or reason}")
         end = _SIZE.size + size
         if received > end:
             raise InvalidRequest(f"{self}: {received - end} bytes after a reply, with no request in flight")
@@ -233,7 +236,20 @@ class BlockingSender:
         return self._buffer
 
     def __repr__(self) -> str:
-        return f"BlockingSender({self.host}:{self.port})"
+        return f"BlockingSender({self})"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def _other_protocol(size: int) -> str | None:
+    """What an impossible size says of the server, if it is the start of an answer of another protocol."""
+    start = _SIZE.pack(size)
+    if start == b"HTTP":
+        return "this is no Kafka broker, it answers HTTP: give the port of a Kafka listener"
+    if start[:2] == _TLS_ALERT:
+        return "this listener answers TLS, which kcore does not speak: give the port of a PLAINTEXT listener"
+    return None
 
 
 def _has_views(buffer: bytearray) -> bool:

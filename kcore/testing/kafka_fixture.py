@@ -168,10 +168,10 @@ class KafkaTestSupport(ClientSettings):
         self._lag_wait(group_id, at_most).run(timeout)
 
     def wait_for_records(self, topic: str, count: int, timeout: float = 30) -> list[ConsumerRecord]:
-        """Wait until a consumer can read `count` records of the topic, which must exist, and return them.
+        """Wait until a consumer can read `count` records of the topic, and return them.
 
-        Each record is read once, and no more than `count`.  Raises WaitTimedOut with their number after `timeout`
-        seconds.
+        The topic may come meanwhile, made by a producer.  Each record is read once, and no more than `count`.  Raises
+        WaitTimedOut with their number after `timeout` seconds.
         """
         reader, wait = self._records_wait(topic, count)
         wait.run(timeout)
@@ -211,7 +211,7 @@ class KafkaTestSupport(ClientSettings):
         if integer("count", count) < 0:
             raise ValueError(f"count={count}: expected 0 or more")
         reader = TopicReader(self._brokers, topic, count)
-        return reader, Wait(reader.read, f"{count} records in {topic}", lambda: f"it has {len(reader.records)}")
+        return reader, Wait(reader.read, f"{count} records in {topic}", reader.describe)
 
     def _group_wait(self, group_id: str, state: str, partitions: int | None, members: int | None) -> Wait:
         group_state.check_state(state)

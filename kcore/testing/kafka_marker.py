@@ -28,6 +28,8 @@ def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
         return _arguments()
     nearest, marker = markers[0]
     in_one_place = sum(place is nearest for place, _ in markers)
+    from kcore.errors import InvalidTopicException
+
     try:
         if in_one_place > 1:
             raise ValueError(
@@ -36,7 +38,7 @@ def kafka_marker(node: pytest.Item, fixture: str) -> KafkaMarker:
         arguments = _arguments(*marker.args, **marker.kwargs)
         _check_fixture(arguments, fixture)
         return arguments
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, InvalidTopicException) as error:
         reason = str(error).replace("_arguments()", "it")
         pytest.fail(f"{node.nodeid}: the marker kafka is wrong: {reason}", pytrace=False)
 
@@ -58,10 +60,15 @@ def _arguments(
     *,
     time: str | None = None,
 ) -> KafkaMarker:
+    # Here, so that a run without a test that has the marker imports nothing of kcore.
+    from kcore.common import topic_names
+    from kcore.server.call_arguments import string
+
     for argument, value in (("topics", topics), ("config", config)):
         if value is not None and not isinstance(value, Mapping):
             raise TypeError(f"{argument} must be a dict, not {value!r}")
     for name, partitions in (topics or {}).items():
+        topic_names.validate(string("topics", name))
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise ValueError(f"topics must have a number of partitions for each name, not {name!r}: {partitions!r}")
     if brokers is not None and (isinstance(brokers, bool) or not isinstance(brokers, int) or brokers < 1):

@@ -49,6 +49,9 @@ class RunningBrokers:
         names = (broker.metadata_cache.snapshot.topic_name(topic_id) for broker in self.running().values())
         return next((name for name in names if name is not None), None)
 
+    def has_topic(self, topic: str) -> bool:
+        return self.metadata.topic(topic) is not None
+
     def partitions(self, topic: str) -> Mapping[int, PartitionInfo]:
         """Raises UnknownTopicOrPartition, and TypeError for a name that is no str."""
         info = self.metadata.topic(string("topic", topic))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kcore.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from kcore.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.server.broker import Broker
 from kcore.server.in_process_client import ConsumerRecord
 from kcore.testing.running_brokers import RunningBrokers
 
-#: The leader, or the start of the log, has just changed: the next look sees it.
-_PASSING = (KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange)
+#: The leader, or the start of the log, has just changed, or the leader is about to make the log: the next look sees it.
+_PASSING = (KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange, UnknownTopicOrPartition)
 
 
 class TopicReader:
@@ -23,11 +23,13 @@ class TopicReader:
         self._positions: dict[int, int] = {}
 
     def read(self) -> bool:
-        """Read what has come since the last call; whether there are `limit` records.
-
-        Raises UnknownTopicOrPartition.
-        """
-        for partition in sorted(self._brokers.partitions(self._topic)):
+        """Read what has come since the last call; whether there are `limit` records.  A topic that does not exist has
+        none: its first producer may be about to make it."""
+        try:
+            partitions = self._brokers.partitions(self._topic)
+        except UnknownTopicOrPartition:
+            partitions = {}
+        for partition in sorted(partitions):
             leader = self._brokers.leader(self._topic, partition)
             if leader is not None and len(self.records) < self._limit:
                 try:
@@ -38,6 +40,12 @@ class TopicReader:
                     if not leader.has_stopped:
                         raise
         return len(self.records) >= self._limit
+
+    def describe(self) -> str:
+        """What there is now, for people."""
+        if self.records or self._brokers.has_topic(self._topic):
+            return f"it has {len(self.records)}"
+        return "there is no such topic"
 
     def _read_partition(self, leader: Broker, partition: int) -> None:
         log = leader.log(self._topic, partition)

@@ -182,14 +182,19 @@ class Group(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)  # not sorted
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A name may be without its s: config, topic, group."""
+        return super().get_command(ctx, cmd_name) or super().get_command(ctx, f"{cmd_name}s")
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "help" and not ctx.resilient_parsing:
             click.echo(ctx.get_help())
             ctx.exit()
-        name, command, left = super().resolve_command(ctx, args)
-        return name, command.load() if isinstance(command, LazyCommand) else command, left
+        _, command, left = super().resolve_command(ctx, args)
+        command = command.load() if isinstance(command, LazyCommand) else command
+        return None if command is None else command.name, command, left
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         fine = ["0 fine", *([f"1 {self._status_1}"] if self._status_1 else [])]

@@ -191,13 +191,15 @@ def test_a_broker_that_came_back_is_reached_by_the_next_send(tmp_path):
         (lambda frame: (struct.pack(">i", 0x7FFF_FFFF), True), InvalidRequest, "2147483647 bytes"),
         (lambda frame: (struct.pack(">i", -1), True), InvalidRequest, "-1 bytes"),
         (lambda frame: (struct.pack(">i", 3) + b"abc", True), InvalidRequest, "3 bytes"),
+        (lambda frame: (b"HTTP/1.1 400 Bad Request\r\n\r\n", False), InvalidRequest, r"^127[\d.:]+: .*answers HTTP"),
+        (lambda frame: (b"\x15\x03\x03\0\x02\x02\x46", False), InvalidRequest, r"^127[\d.:]+: .*answers TLS"),
         (lambda frame: (heartbeat_reply(frame)[:-1], False), ConnectionResetError, "1 bytes missing"),
         (lambda frame: (b"\0\0", False), ConnectionResetError, "2 bytes missing"),
         (lambda frame: (b"", False), ConnectionResetError, "closed"),
         (lambda frame: (framed(frame[4:8]), True), InvalidRequest, "header"),
         (lambda frame: (framed(frame[4:8] + b"\0"), True), InvalidRequest, "throttle_time_ms"),
     ],
-    ids=["another id", "huge", "negative", "short", "cut body", "cut size", "closed", "no tags", "no body"],
+    ids=["an id", "huge", "negative", "short", "HTTP", "TLS", "cut body", "cut size", "closed", "no tags", "no body"],
 )
 def test_after_a_reply_that_is_wrong_the_next_send_connects_anew(reply, error, message):
     with server(reply, good) as (host, port, accepted), sender(host, port) as to_server:

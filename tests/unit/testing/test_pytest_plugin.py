@@ -6,6 +6,7 @@ import pytest
 import kcore
 from kcore.errors import PolicyViolation, UnknownTopicOrPartition
 from kcore.testing.kafka_fixture import KafkaFixture, WaitTimedOut
+from kcore.testing.topic_reader import TopicReader
 from tests.pages import ROOT, python_examples
 from tests.waiting import wait_until
 
@@ -55,6 +56,8 @@ def test_the_marker_takes_topics_and_settings_by_position(pytester):
         ("{}, {}, 3, 4", "*it takes from 0 to 3 positional arguments but 4 were given*"),
         ("['orders']", "*topics must be a dict, not ['orders']*"),
         ("{'orders': '3'}", "*topics must have a number of partitions for each name, not 'orders': '3'*"),
+        ("{'or ders': 1}", "*Topic name is invalid: 'or ders' contains*"),
+        ("{5: 1}", "*topics must be a str, not 5*"),
         ("config=3", "*config must be a dict, not 3*"),
         ("brokers=3", "*brokers is for the fixture kafka_cluster, not for kafka"),
         ("brokers=0", "*brokers must be a number of brokers, not 0*"),
@@ -277,6 +280,23 @@ def test_a_wait_that_times_out_says_what_there_is():
             kafka.wait_for_records("orders", 2, timeout=0)
         with pytest.raises(WaitTimedOut, match="there is no such group"):
             kafka.wait_for_group("shop", timeout=0)
+        with pytest.raises(WaitTimedOut, match="1 records in prices: there is no such topic"):
+            kafka.wait_for_records("prices", 1, timeout=0)
+
+
+def test_a_wait_for_records_begins_before_a_producer_makes_the_topic(monkeypatch):
+    with kcore.Broker() as broker:
+        kafka = KafkaFixture(broker)
+        read = TopicReader.read
+
+        def read_first(reader):
+            found = read(reader)
+            broker.produce("orders", "a book")
+            return found
+
+        monkeypatch.setattr(TopicReader, "read", read_first)
+        (record,) = kafka.wait_for_records("orders", 1)
+        assert record.value == b"a book"
 
 
 def test_a_wait_for_records_reads_each_record_once_and_no_more_than_it_waits_for(monkeypatch):

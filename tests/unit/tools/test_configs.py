@@ -222,3 +222,14 @@ def test_explain_says_what_a_setting_means_to_topics_and_to_brokers_and_asks_nob
     assert "it is accepted and has no effect" in explain("background.threads")[1]
     assert "a broker that has it does not start" in explain("ssl.protocol")[1]
     assert explain("retntion.ms") == (2, "", "kcore: Kafka has no setting 'retntion.ms'; did you mean retention.ms?\n")
+
+
+def test_a_command_may_be_named_without_its_s(capsys, tmp_path, monkeypatch):
+    file = tmp_path / "config.toml"
+    file.write_text("[configs.explain]\njson = true\n")
+    monkeypatch.setenv("KCORE_CONFIG", str(file))
+    assert main(["config", "explain", "retention.ms"]) == 0
+    assert json.loads(capsys.readouterr().out)["name"] == "retention.ms"
+    file.write_text("[config.explain]\njson = true\n")
+    assert main(["configs", "explain", "retention.ms"]) == 2
+    assert "config: there is no such command; did you mean configs?" in capsys.readouterr().err
