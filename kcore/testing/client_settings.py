@@ -56,7 +56,8 @@ class ClientSettings:
     def faststream(self, **settings: Any) -> dict[str, Any]:
         """For KafkaBroker(**...) of faststream.kafka and of faststream.confluent."""
         timing = {"retry_backoff_ms": _BACKOFF_MS, "metadata_max_age_ms": _METADATA_MS}
-        return {"bootstrap_servers": self.bootstrap_servers} | timing | settings
+        # It takes a str for the address of one broker.
+        return {"bootstrap_servers": self.bootstrap_servers.split(",")} | timing | settings
 
     def faststream_subscriber(self, group_id: str, **settings: Any) -> dict[str, Any]:
         """For @broker.subscriber("topic", **...) of both."""

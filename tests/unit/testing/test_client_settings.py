@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
 import kcore
-from kcore.testing.kafka_fixture import KafkaFixture
+from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
 
 
 @pytest.fixture
@@ -50,20 +50,28 @@ def test_aiokafka(kafka):
 
 @pytest.mark.parametrize("module", [faststream.kafka, faststream.confluent], ids=["aiokafka", "confluent"])
 def test_faststream(kafka, module):
-    async def run():
-        broker = module.KafkaBroker(**kafka.faststream(client_id="shop"))
-        sold = asyncio.Queue()
+    assert asyncio.run(an_order_through_faststream(kafka, module)) == "a book"
 
-        @broker.subscriber("orders", **kafka.faststream_subscriber("shop", session_timeout_ms=10_000))
-        async def sell(order: str):
-            await sold.put(order)
 
-        async with broker:
-            await broker.start()
-            await broker.publish("a book", "orders")
-            return await asyncio.wait_for(sold.get(), 30)
+async def an_order_through_faststream(kafka, module):
+    broker = module.KafkaBroker(**kafka.faststream(client_id="shop"))
+    sold = asyncio.Queue()
 
-    assert asyncio.run(run()) == "a book"
+    @broker.subscriber("orders", **kafka.faststream_subscriber("shop", session_timeout_ms=10_000))
+    async def sell(order: str):
+        await sold.put(order)
+
+    async with broker:
+        await broker.start()
+        await broker.publish("a book", "orders")
+        return await asyncio.wait_for(sold.get(), 30)
+
+
+@pytest.mark.parametrize("module", [faststream.kafka, faststream.confluent], ids=["aiokafka", "confluent"])
+def test_faststream_with_several_brokers(module):
+    with kcore.Cluster(2) as cluster:
+        cluster.create_topic("orders", 3)
+        assert asyncio.run(an_order_through_faststream(KafkaClusterFixture(cluster), module)) == "a book"
 
 
 def test_kafka_python(kafka):

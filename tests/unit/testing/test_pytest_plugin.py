@@ -406,5 +406,7 @@ def test_the_tests_of_the_page_pass(pytester, page, tests):
     run_pytest(pytester).assert_outcomes(passed=tests)
 
 
-def test_the_tests_of_the_example_pass(pytester):
-    run_pytest(pytester, str(ROOT / "examples" / "shop")).assert_outcomes(passed=6)
+@pytest.mark.parametrize("library", ["confluent", "aiokafka", "faststream"])
+def test_the_tests_of_the_example_pass_with_the_library(pytester, library):
+    result = run_pytest(pytester, str(ROOT / "examples" / "shop"), "-k", library)
+    result.assert_outcomes(passed=6, deselected=12)

@@ -1,4 +1,4 @@
-"""A shop: for each order it writes one invoice.  python examples/shop/shop.py HOST:PORT
+"""A shop: for each order it writes one invoice.  python examples/shop/shop_confluent.py HOST:PORT
 
 It commits an order when its invoice is written, so an order may get two invoices of the same key, but never none.
 """
