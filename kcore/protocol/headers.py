@@ -51,7 +51,7 @@ def decode_request_header(buffer: bytes | bytearray | memoryview, position: int 
     if api_key is None:
         raise InvalidRequest(f"request header at position {position}: unknown api key {number}")
     position += 8
-    if api_key is _CONTROLLED_SHUTDOWN and version == 0:
+    if api_key == _CONTROLLED_SHUTDOWN and version == 0:
         # The one request with header version 0, which ends here.
         return RequestHeader(api_key, version, correlation_id, None, position)
     if end - position < 2:
@@ -85,7 +85,7 @@ def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int
 @lru_cache(256)
 def _request_header_end(api_key: ApiKey, api_version: int, client_id: str | None) -> bytes:
     """What follows the correlation id: the same in all requests that a sender makes of one API."""
-    if api_key is _CONTROLLED_SHUTDOWN and api_version == 0:
+    if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return b""
     name = b"" if client_id is None else client_id.encode()
     tags = b"\0" if is_flexible(api_key, api_version) else b""
@@ -94,7 +94,7 @@ def _request_header_end(api_key: ApiKey, api_version: int, client_id: str | None
 
 def encode_response_header(api_key: ApiKey, api_version: int, correlation_id: int) -> bytes:
     """The header of a response: 4 bytes, or 5 in flexible versions of all APIs but ApiVersions."""
-    if is_flexible(api_key, api_version) and api_key is not _API_VERSIONS:
+    if is_flexible(api_key, api_version) and api_key != _API_VERSIONS:
         return _INT32.pack(correlation_id) + b"\0"
     return _INT32.pack(correlation_id)
 
@@ -107,7 +107,7 @@ def decode_response_header(
         raise InvalidRequest(f"response header: 4 bytes expected, {len(buffer) - position} left")
     (correlation_id,) = _INT32.unpack_from(buffer, position)
     position += 4
-    if is_flexible(api_key, api_version) and api_key is not _API_VERSIONS:
+    if is_flexible(api_key, api_version) and api_key != _API_VERSIONS:
         position = _skip_tagged_fields(buffer, position)
     return correlation_id, position
 

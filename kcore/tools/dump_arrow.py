@@ -246,7 +246,7 @@ def _record_table(records: MemoryRecords | memoryview, path: str, wanted: Wanted
 
 
 def _chosen(table: pa.Table, wanted: Wanted) -> pa.Table:
-    """The records with the key and the timestamps that are wanted."""
+    """The records that --key, --from and --until choose."""
     milliseconds = table["timestamp"].cast(pa.int64())
     conditions = []
     if wanted.key is not None:

@@ -30,15 +30,14 @@ class RecordFilter:
             reason = error.msg if isinstance(error, SyntaxError) else str(error)
             raise UsageError(f"--where {text!r} is no Python expression: {reason}") from None
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-        of_its_own = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
-        of_its_own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        used = {name.id for name in names} - of_its_own
-        unknown = sorted(
-            name for name in used if name not in RECORD_NAMES and name != "re" and not hasattr(builtins, name)
-        )
+        used = {name.id for name in names}
+        known = {*RECORD_NAMES, "re", *dir(builtins)}
+        known |= {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+        known |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        unknown = sorted(used - known)
         if unknown:
-            known = f"a record has {', '.join(RECORD_NAMES)}"
-            raise UsageError(f"--where {text!r}: {unknown[0]} is not known; {known}{nearest(unknown[0], RECORD_NAMES)}")
+            of_a_record = f"a record has {', '.join(RECORD_NAMES)}{nearest(unknown[0], RECORD_NAMES)}"
+            raise UsageError(f"--where {text!r}: {unknown[0]} is not known; {of_a_record}")
         self._names = [name for name in RECORD_NAMES if name in used]
 
     def rows(self, columns: RecordColumns, partition: int, rows: Any) -> Any:

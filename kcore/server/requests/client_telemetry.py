@@ -77,7 +77,7 @@ class ClientTelemetryPayload(NamedTuple):
 
 
 #: Called on threads of the broker that answer requests, several at once: it must not wait.  What it raises is logged,
-#: and the client is told that its metrics are lost.
+#: and the broker answers the push with INVALID_RECORD.
 ClientTelemetryReceiver = Callable[[ClientTelemetryPayload], object]
 
 

@@ -142,6 +142,7 @@ def test_only_records_with_a_key_and_with_headers(consume):
         ("topic == 'orders' and re.search('[67]$', value)", [6, 7]),
         ("any(number == int(value[1:]) for number in (2, 3))", [2, 3]),
         ("(n := int(value[1:])) > 6 and n < 8", [7]),
+        ("key == 'k1' and any(key == 'n' for key in headers)", [1, 3, 5, 7]),
         ("json is None", range(9)),
         ("True", range(9)),
         ("False", []),
