@@ -172,6 +172,8 @@ def test_an_expression_that_is_none_or_fails_is_refused(refused):
     assert "ofset is not known; a record has topic, partition, offset" in line and "did you mean offset?" in line
     line = refused("--where", "json['price'] > 9", "--partition", "1")
     assert line == "kcore: --where fails at offset 0 of orders-1: TypeError: 'NoneType' object is not subscriptable\n"
+    line = refused("--where", "offset < 2 or json['price']", "--partition", "1", "--key", "k1")
+    assert "--where fails at offset 2 of orders-1: TypeError" in line
 
 
 def test_json_has_the_fields_that_dump_has(tmp_path, capfdbinary):
