@@ -244,7 +244,11 @@ class ConsumerGroupCoordinator:
         if not members:
             return ConsumerGroup(group.group_id)
         why_not = why_not_upgraded(
-            self._config.consumer_migration_policy, group.protocol_type, members, self._config.consumer_max_size
+            self._config.consumer_migration_policy,
+            group.protocol_type,
+            group.protocol_name,
+            members,
+            self._config.consumer_max_size,
         )
         if why_not is not None:
             raise GroupIdNotFound(f"Group {group.group_id} is not a consumer group: {why_not}.")

@@ -34,13 +34,20 @@ from kcore.protocol.messages.consumer_protocol import (
 )
 
 CONSUMER = "consumer"
+#: The assignors that come with clients.  What they write into an assignment beside partitions is of no use to anybody:
+#: librdkafka repeats there what the member has told it.
+CLIENTS_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
 # -- upgrade ---------------------------------------------------------------------------------------------------------
 
 
 def why_not_upgraded(
-    policy: MigrationPolicy, protocol_type: str | None, members: Collection[MemberMetadata], max_size: int
+    policy: MigrationPolicy,
+    protocol_type: str | None,
+    protocol_name: str | None,
+    members: Collection[MemberMetadata],
+    max_size: int,
 ) -> str | None:
     """Why a classic group with these members cannot become a consumer group; None if it can."""
     if not policy.may_upgrade:
@@ -50,8 +57,9 @@ def why_not_upgraded(
     if len(members) > max_size:
         return f"it has {len(members)} members, and group.consumer.max.size is {max_size}"
     try:
-        if any(read_assignment(member.assignment).user_data for member in members if member.assignment):
-            return "its members use an assignor of their own, whose data would be lost"
+        has_data = any(read_assignment(member.assignment).user_data for member in members if member.assignment)
+        if has_data and protocol_name not in CLIENTS_ASSIGNORS:
+            return f"its members use an assignor of their own, {protocol_name}, whose data would be lost"
         for member in members:
             for _, metadata in member.supported_protocols:
                 read_subscription(metadata)

@@ -144,7 +144,7 @@ def test_CG_54_an_empty_group_changes_its_protocol_whatever_the_policy():
     ("why", "more", "given"),
     [
         ("protocol type connect", {"protocol_type": "connect"}, b"x"),
-        ("an assignor of their own", {}, assignment({0}, b"custom")),
+        ("an assignor of their own, mine", {"protocols": [("mine", subscription(["t"]))]}, assignment({0}, b"custom")),
         ("cannot be read", {"protocols": [("range", b"x")]}, b""),
         ("group.consumer.max.size is 1", {"num_members": 2}, assignment({0})),
     ],
@@ -157,11 +157,22 @@ def test_CG_54_groups_that_the_new_protocol_cannot_have_stay_as_they_are(why, mo
     while any(join.waits for join in joins):
         mixed.advance(3_000)
     leader = next(join for join in joins if join.member_id == join.leader_id)
-    mixed.sync(leader, {join.member_id: given for join in joins}, protocol_type=protocol_type)
+    assignments = {join.member_id: given for join in joins}
+    mixed.sync(leader, assignments, protocol_type=protocol_type, protocol_name=leader.protocol_name)
     answer = mixed.join_new("new")
     assert answer.error_code == errors.GroupIdNotFound.code
     assert why in answer.error_message
     assert (mixed.state(), mixed.heartbeat(leader)) == ("Stable", 0)
+
+
+def test_CG_54_what_the_assignors_of_clients_add_to_an_assignment_does_not_keep_a_group_as_it_is(mixed):
+    """librdkafka's cooperative-sticky copies the user data of the member's subscription into its assignment."""
+    one = mixed.join_classic(protocols=[("cooperative-sticky", subscription(["t"]))])
+    mixed.advance(3_000)
+    given = {one.member_id: assignment({0}, b"previous assignment")}
+    assert mixed.sync(one, given, protocol_name="cooperative-sticky").error_code == 0
+    assert mixed.join_new("new").error_code == 0
+    assert held(mixed)[one.member_id] == {0}
 
 
 def test_a_static_member_may_come_back_with_the_other_protocol(mixed):
