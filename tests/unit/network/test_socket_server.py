@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 
 from kcore.common.time import MockTime
-from kcore.network import socket_server as module
+from kcore.network import processor as module
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.network.throttled_sockets import ThrottledSockets
