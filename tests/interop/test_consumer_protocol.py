@@ -9,7 +9,9 @@ from confluent_kafka import Consumer, ConsumerGroupState, ConsumerGroupType, Kaf
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import kcore
+from kcore.errors import CoordinatorLoadInProgress, GroupIdNotFound
 from tests.cluster_sessions import LONG_MS
+from tests.waiting import wait_until
 
 DEADLINE_S = 90
 #: So that a member hears of a change soon.
@@ -89,6 +91,12 @@ def produce(servers, numbers, topic="t", partitions=4):
     assert producer.flush(DEADLINE_S) == 0
 
 
+def described(broker):
+    """The group, once a member has joined, and after a restart once the broker has loaded it."""
+    find = broker.group_coordinator.consumer_groups.describe
+    return wait_until(lambda: find("g"), ignoring=(CoordinatorLoadInProgress, GroupIdNotFound))
+
+
 @pytest.fixture
 def broker(tmp_path):
     with kcore.Broker(tmp_path / "data", offsets_topic_num_partitions=1, **FAST) as broker:
@@ -115,7 +123,7 @@ def test_members_share_the_partitions_as_they_come_and_go_and_go_on_where_the_gr
     group.leave(third)
     group.wait_for_sizes(4)
     group.close()
-    assert broker.group_coordinator.consumer_groups.describe("g").state == "Empty"
+    assert described(broker).state == "Empty"
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -137,16 +145,19 @@ def test_CG_22_no_partition_has_two_owners_while_members_come_and_go_and_the_bro
         consumer.subscribe(["t"], on_assign=gets, on_revoke=loses, on_lost=loses)
         group.consumers.append(consumer)
 
-    def sessions():
-        return broker.group_coordinator.manager.get_group("g").consumer.sessions
+    def session_deadlines():
+        described(broker)
+        sessions = broker.group_coordinator.manager.get_group("g").consumer.sessions
+        return {member_id: session.deadline_ms for member_id, session in dict(sessions).items()}
 
     def wait_for_a_heartbeat_of_each():
-        before = {member_id: session.deadline_ms for member_id, session in sessions().items()}
-        group.poll_until(lambda: all(s.deadline_ms > before[member_id] for member_id, s in sessions().items()))
+        before = session_deadlines()
+        # Who joins meanwhile has found the coordinator.
+        group.poll_until(lambda: all(ms > before.get(member_id, 0) for member_id, ms in session_deadlines().items()))
 
     def leave(consumer):
         # One whose join is under way would be a member without a process until its session is over.
-        group.poll_until(lambda: len(sessions()) == len(group.consumers))
+        group.poll_until(lambda: len(session_deadlines()) == len(group.consumers))
         group.leave(consumer)
         # close() takes an assignment that was under way as none: it calls on_assign, and never says what it gives back.
         for partition in [partition for partition, owner in owners.items() if owner is consumer]:
@@ -176,9 +187,9 @@ def test_a_group_goes_on_after_a_restart_of_its_broker(broker, members):
     group.poll_until(lambda: len(group.values) == 100)
     for consumer in (first, second):
         group.commit(consumer)
-    before = broker.group_coordinator.consumer_groups.describe("g")
+    before = described(broker)
     broker.restart()
-    assert set(broker.group_coordinator.consumer_groups.describe("g").members) == set(before.members)
+    assert set(described(broker).members) == set(before.members)
     produce(broker.bootstrap_servers, range(100, 200))
     group.poll_until(lambda: len(group.values) == 200)
     group.leave(second)
@@ -232,12 +243,12 @@ def test_static_members_keep_their_partitions_over_a_restart_of_their_process(br
     first = group.add(**{"group.instance.id": "one"})
     group.add(**{"group.instance.id": "two"})
     group.wait_for_sizes(2, 2)
-    had, epoch = group.assigned()[0], broker.group_coordinator.consumer_groups.describe("g").epoch
+    had, epoch = group.assigned()[0], described(broker).epoch
     group.leave(first)
     group.add(**{"group.instance.id": "one"})
     group.wait_for_sizes(2, 2)
     assert group.assigned()[-1] == had
-    assert broker.group_coordinator.consumer_groups.describe("g").epoch == epoch
+    assert described(broker).epoch == epoch
 
 
 def test_the_admin_client_sees_such_groups_with_type_and_members(broker, members):
@@ -250,9 +261,9 @@ def test_the_admin_client_sees_such_groups_with_type_and_members(broker, members
         *("g", ConsumerGroupState.STABLE),
         ConsumerGroupType.CONSUMER,
     )
-    described = admin.describe_consumer_groups(["g"])["g"].result()
-    (member,) = described.members
-    assert (described.type, described.state) == (ConsumerGroupType.CONSUMER, ConsumerGroupState.STABLE)
+    seen = admin.describe_consumer_groups(["g"])["g"].result()
+    (member,) = seen.members
+    assert (seen.type, seen.state) == (ConsumerGroupType.CONSUMER, ConsumerGroupState.STABLE)
     assert [tp.partition for tp in member.assignment.topic_partitions] == [0, 1, 2, 3]
     group.close()
     assert admin.delete_consumer_groups(["g"])["g"].result() is None

@@ -7,7 +7,7 @@ import kcore
 from kcore.errors import GroupIdNotFound
 from tests.cluster_sessions import LONG_MS
 
-from .test_consumer_protocol import FAST, broker, members, produce  # noqa: F401  # fixtures
+from .test_consumer_protocol import FAST, broker, described, members, produce  # noqa: F401  # fixtures
 
 CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
 
@@ -46,7 +46,9 @@ class Owners:
 
 
 def coordinator_of(cluster):
-    return cluster.brokers[cluster.leader("__consumer_offsets")].group_coordinator.consumer_groups
+    """The broker that leads the groups' partition, also after the last one was killed."""
+    cluster.wait_until_led("__consumer_offsets")
+    return cluster.brokers[cluster.leader("__consumer_offsets")]
 
 
 def uses_new_protocol(broker):  # noqa: F811
@@ -113,16 +115,16 @@ def test_CG_55_a_group_of_both_protocols_goes_on_when_its_coordinator_is_killed_
         owners.wait_for_all()
         produce(cluster.bootstrap_servers, range(100))
         group.poll_until(lambda: len(group.values) == 100)
-        before = coordinator_of(cluster).describe("g")
+        before = described(coordinator_of(cluster))
         cluster.kill(cluster.leader("__consumer_offsets"))
         produce(cluster.bootstrap_servers, range(100, 200))
         group.poll_until(lambda: len(group.values) == 200)
-        after = coordinator_of(cluster).describe("g")
+        after = described(coordinator_of(cluster))
         assert after.members.keys() == before.members.keys()
         group.leave(new)
         owners.wait_for_all()
         produce(cluster.bootstrap_servers, range(200, 300))
         group.poll_until(lambda: len(group.values) == 300)
         with pytest.raises(GroupIdNotFound):
-            coordinator_of(cluster).describe("g")
+            coordinator_of(cluster).group_coordinator.consumer_groups.describe("g")
         group.close()
