@@ -129,6 +129,7 @@ def logger():
 
 
 def test_the_lines_of_a_broker_are_kept_and_other_handlers_get_what_they_got_before(logger, caplog):
+    caplog.set_level(logging.WARNING)
     with LogTail() as log:
         logger.debug("too fine")
         logger.info("for the report")

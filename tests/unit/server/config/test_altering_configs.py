@@ -155,7 +155,8 @@ def test_ADM_20_what_all_brokers_have_is_answered_by_each_of_them():
         assert alter(first, BROKER, "1", ("log.cleaner.backoff.ms", SET, "778")) == INVALID_REQUEST
 
 
-def test_ADM_21_levels_of_loggers_are_described_and_changed(client):
+def test_ADM_21_levels_of_loggers_are_described_and_changed(client, caplog):
+    caplog.set_level(logging.WARNING)
     assert describe(client, LOGGER, "1")[1][APIS] == ("WARN", 6)
     assert alter(client, LOGGER, "1", (APIS, SET, "TRACE"), ("root", SET, "ERROR")) == 0
     levels = describe(client, LOGGER, "1")[1]
@@ -185,7 +186,8 @@ def test_ADM_21_what_a_logger_cannot_have_is_refused(client, name, change, code)
     assert describe(client, LOGGER, "1") == before
 
 
-def test_ADM_21_levels_are_those_of_before_when_the_broker_has_stopped():
+def test_ADM_21_levels_are_those_of_before_when_the_broker_has_stopped(caplog):
+    caplog.set_level(logging.WARNING)
     logger = logging.getLogger("kcore.log")
     with kcore.Broker() as broker, Client(broker) as client:
         assert describe(client, LOGGER, "2")[0] == INVALID_REQUEST
