@@ -102,13 +102,17 @@ class ZooKeeperServer:
             return False
 
 
-def free_port():
-    """Below the ports that the system gives to outgoing connections: while a server is stopped, one of its own clients
-    that tries to connect again could otherwise get the server's port, and be connected with itself."""
+def free_port(count=1):
+    """The first of so many free ports in a row.
+
+    Below the ports that the system gives to outgoing connections: while a server is stopped, one of its own clients
+    that tries to connect again could otherwise get the server's port, and be connected with itself.
+    """
     while True:
         port = random.SystemRandom().randrange(15_000, 32_000)
         try:
-            socket.create_server(("127.0.0.1", port)).close()
+            for number in range(port, port + count):
+                socket.create_server(("127.0.0.1", number)).close()
         except OSError:
             continue
         return port
