@@ -12,6 +12,7 @@ from kcore.tools.commands import whole_tree
 from kcore.tools.main import kcore as kcore_command
 from kcore.tools.main import main
 from tests import golden_data
+from tests.pages import ROOT
 from tests.unit.server.transactions import SETTINGS
 from tests.unit.tools.command import LOG, flip
 from tests.unit.tools.test_groups import commit, coordinator
@@ -134,6 +135,16 @@ def test_the_names_are_snake_case(command, places, capsys):
     names = {name for shown in objects for name in names_of(shown)}
     assert names
     assert {name for name in names if not SNAKE_CASE.fullmatch(name)} == set()
+
+
+@pytest.mark.parametrize("command", ["elect", "reassign", "mirror", "metadata", "reindex"])
+def test_the_page_of_a_command_names_what_it_prints_as_json(command, places, capsys):
+    text = (ROOT / "docs" / "commands" / f"{command}.md").read_text()
+    words = [word.format(**places) for word in COMMANDS[command]]
+    assert main([command, "--json", *words]) in (0, 1)
+    printed = {name for line in capsys.readouterr().out.splitlines() for name in names_of(json.loads(line))}
+    (named,) = re.findall(r"^(?:.*\s)?As JSON, (.*?)(?:\n\n|\Z)", text, re.M | re.S)
+    assert printed - {"type"} - set(re.findall(r"\w+", named)) == set()
 
 
 def test_what_a_record_or_a_topics_settings_have_keeps_its_names():
