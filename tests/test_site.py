@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import kcore
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
+from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF
 from kcore.tools.main import COMMANDS
 from tests.pages import ROOT
 

@@ -10,7 +10,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 
 from kcore import errors
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
+from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF
 from kcore.tools.commands import whole_tree
 from kcore.tools.main import kcore as kcore_command
 

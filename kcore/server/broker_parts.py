@@ -37,7 +37,8 @@ from kcore.replication.metadata_partition_state_store import MetadataPartitionSt
 from kcore.replication.preferred_replica import preferred_read_replica
 from kcore.security.authorizer import Authorizer, AuthorizerServerInfo
 from kcore.server.broker_identity import check_store_exists
-from kcore.server.config.kafka_config import RECONFIGURABLE, KafkaConfig
+from kcore.server.config.broker_settings import RECONFIGURABLE
+from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.quotas.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.requests.auth_helper import AuthHelper
 

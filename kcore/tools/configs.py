@@ -160,7 +160,7 @@ def _topic_names() -> set[str]:
 
 
 def _broker_names() -> set[str]:
-    from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
+    from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF
 
     return {key.name for key in KAFKA_CONFIG_DEF}
 

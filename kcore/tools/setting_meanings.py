@@ -7,8 +7,8 @@ from typing import NamedTuple
 from kcore.common.config_def import ConfigKey
 from kcore.common.text import nearest
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF
+from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF, RECONFIGURABLE
 from kcore.server.config.ignored_settings import IGNORED_NAMES, PROTECTIVE
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, RECONFIGURABLE
 from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
 from kcore.tools.command_line import UsageError
 

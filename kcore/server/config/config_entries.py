@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from kcore.common.config_def import ConfigKey
 from kcore.errors import InvalidConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
-from kcore.server.config.kafka_config import CHANGEABLE, KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
+from kcore.server.config.broker_settings import CHANGEABLE, KAFKA_CONFIG_DEF, RECONFIGURABLE
+from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.config.kept_settings import KEPT_CONFIG_DEF
 from kcore.server.config.stored_client_metrics import CLIENT_METRICS_CONFIG_DEF
 from kcore.server.config.stored_group_configs import GROUP_CONFIG_DEF

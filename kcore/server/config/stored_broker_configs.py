@@ -14,8 +14,9 @@ from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError
 from kcore.metadata.store_errors import store_errors_for_clients
+from kcore.server.config.broker_settings import CHANGEABLE
 from kcore.server.config.config_changes import ConfigOperation, announce_config_change, changes_of, store_config
-from kcore.server.config.kafka_config import CHANGEABLE, KafkaConfig
+from kcore.server.config.kafka_config import KafkaConfig
 
 logger = logging.getLogger(__name__)
 

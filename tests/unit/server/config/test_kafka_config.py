@@ -10,7 +10,8 @@ from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS
 from kcore.network.listener import Listener, SecurityProtocol
 from kcore.server.config import kafka_config
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig
+from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF
+from kcore.server.config.kafka_config import KafkaConfig
 
 
 @pytest.fixture(autouse=True)

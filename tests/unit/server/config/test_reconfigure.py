@@ -8,7 +8,8 @@ import kcore
 from kcore.errors import InvalidConfig, MessageTooLarge
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
-from kcore.server.config.kafka_config import RECONFIGURABLE, KafkaConfig
+from kcore.server.config.broker_settings import RECONFIGURABLE
+from kcore.server.config.kafka_config import KafkaConfig
 from tests.unit.server.client import Client
 
 

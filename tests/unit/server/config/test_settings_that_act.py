@@ -60,7 +60,7 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.protocol.schema import Message
 from kcore.replication.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server import broker_parts
-from kcore.server.config.kafka_config import KAFKA_CONFIG_DEF
+from kcore.server.config.broker_settings import KAFKA_CONFIG_DEF
 from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
 from tests.waiting import wait_until
