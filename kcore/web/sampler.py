@@ -96,6 +96,7 @@ class Sampler(ShutdownableThread):
         #: Why the cluster could not be asked the last time.
         self.problem: str | None = None
         self._has_looked = threading.Event()
+        self._looking = threading.Lock()
         self._next_catalog_ms = 0.0
         #: Names that were looked at; sums of end offsets of topics; lags of groups.
         self._wanted_topics = Rings(WATCHED)
@@ -125,11 +126,12 @@ class Sampler(ShutdownableThread):
             self._has_looked.set()
 
     def look_again(self) -> Catalog:
-        """Ask for the metadata of all topics now.  Raises OSError, KafkaError."""
-        cluster = self._reader.ask(GroupClient.describe_cluster)
-        self.catalog = catalog = catalog_of(cluster, self._time.milliseconds(), self.catalog)
-        self.first_look_ms = catalog.at_ms if self.first_look_ms is None else self.first_look_ms
-        return catalog
+        """Ask for the metadata of all topics now, after a look of another thread.  Raises OSError, KafkaError."""
+        with self._looking:  # else its answer, which may be older, could come later
+            cluster = self._reader.ask(GroupClient.describe_cluster)
+            self.catalog = catalog = catalog_of(cluster, self._time.milliseconds(), self.catalog)
+            self.first_look_ms = catalog.at_ms if self.first_look_ms is None else self.first_look_ms
+            return catalog
 
     def wait_for_catalog(self, timeout_s: float) -> Catalog | None:
         """None if there is none after so long."""

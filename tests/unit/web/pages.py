@@ -25,6 +25,14 @@ def opened(bootstrap=(), directories=(), *, base_url="http://127.0.0.1", **setti
         yield client, site
 
 
+@contextmanager
+def opened_after_a_look(*arguments, **settings):
+    """As opened(), once the list of topics is there: a page waits for it only for a moment."""
+    with opened(*arguments, **settings) as (client, site):
+        assert site.sampler.wait_for_catalog(60) is not None, site.sampler.problem
+        yield client, site
+
+
 def plain(markup):
     """What a reader sees of it."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", markup)).replace("\u202f", "").split())

@@ -4,7 +4,7 @@ import pytest
 
 import kcore
 from tests.unit.tools.test_groups import commit, coordinator
-from tests.unit.web.pages import TOKEN, address_of, opened, words
+from tests.unit.web.pages import TOKEN, address_of, opened, opened_after_a_look, words
 from tests.waiting import wait_until
 
 
@@ -17,7 +17,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def client(cluster):
-    with opened([address_of(cluster)], allows_changes=True) as (client, _):
+    with opened_after_a_look([address_of(cluster)], allows_changes=True) as (client, _):
         yield client
 
 

@@ -12,7 +12,7 @@ from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import describe_groups as de
 from kcore.protocol.messages import list_groups as lg
 from kcore.protocol.messages import offset_fetch as of
-from tests.unit.web.pages import opened
+from tests.unit.web.pages import opened, opened_after_a_look
 
 NAME = "<script>alert(1)</script>\"'&\u202e\u200f\0\x1b\n<img src=x onerror=alert(2)>"
 SHOWN = "<script>alert(1)</script>\"'&\\u202e\\u200f\\x00\\x1b\\n<img src=x onerror=alert(2)>"
@@ -57,7 +57,7 @@ class HostileCluster(FakeCluster):
 @pytest.fixture(scope="module")
 def client():
     cluster = HostileCluster()
-    with serving(cluster), opened([cluster.address]) as (client, _):
+    with serving(cluster), opened_after_a_look([cluster.address]) as (client, _):
         yield client
 
 

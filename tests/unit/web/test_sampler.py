@@ -1,11 +1,14 @@
 """Rates, rings, and since when a replica is out."""
 
+import threading
+
 import pytest
 
 from kcore.client.admin_client import ClusterDescription, PartitionDescription, TopicDescription
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.web.catalog import TopicSummary, catalog_of, since_text
-from kcore.web.sampler import RING_SIZE, Rings, rates
+from kcore.web.sampler import RING_SIZE, Rings, Sampler, rates
 
 
 @pytest.mark.parametrize(
@@ -79,3 +82,33 @@ def test_a_replica_that_was_out_at_the_first_look_may_have_been_for_longer():
     again = catalog_of(cluster((0, 1)), 1_700_000_120_000, back)
     assert since_text(out, again, first.at_ms) == "behind since 2023-11-14T22:15:20.000Z"
     assert since_text(out, None, None) == "behind"
+
+
+class SlowReader:
+    """Answers the first question late, with what was true when it was asked."""
+
+    def __init__(self):
+        self.was_asked, self.may_answer = threading.Event(), threading.Event()
+        self._answers = iter([cluster((0,)), cluster((0, 1, 2))])
+
+    def ask(self, question):
+        answer = next(self._answers)
+        if not self.was_asked.is_set():
+            self.was_asked.set()
+            assert self.may_answer.wait(60)
+        return answer
+
+
+def test_an_older_answer_does_not_replace_a_newer_one():
+    """Of the thread's look and that of a page which has changed something: the page showed what was before."""
+    reader = SlowReader()
+    sampler = Sampler(reader, time=MockTime())
+    first, second = (threading.Thread(target=sampler.look_again) for _ in range(2))
+    first.start()
+    assert reader.was_asked.wait(60)
+    second.start()
+    second.join(0.2)  # it has its answer, or waits
+    reader.may_answer.set()
+    first.join(60)
+    second.join(60)
+    assert sampler.catalog.not_in_sync == 0
