@@ -39,6 +39,7 @@ from kcore.metadata.store import (
     StoreError,
     WatchEvent,
 )
+from kcore.metadata.zookeeper_heartbeats import Heartbeats
 from kcore.metadata.zookeeper_reads import MultiRead
 from kcore.metadata.zookeeper_session import KAZOO_LOG, Session, Watcher, store_error
 from tests import zookeeper_server
@@ -421,9 +422,19 @@ def test_a_watch_whose_read_was_answered_just_before_the_connection_was_replaced
     assert events == [WatchEvent(EventType.CHANGED, "/n")]
 
 
-def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_happened(own_server, opened):
-    # The connection is lost after two thirds of it; the server runs again before it is over.
-    store = opened(f"{own_server.address}/late", 15_000)
+def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_happened(
+    own_server, opened, monkeypatch
+):
+    connecting = Heartbeats._connecting
+
+    def with_little_patience(heartbeats, *args):
+        """Else it is two thirds of the session, which must not end before the server runs again."""
+        _, connect_timeout_ms = connecting(heartbeats, *args)
+        return 3000, connect_timeout_ms
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Heartbeats, "_connecting", with_little_patience)
+        store = opened(f"{own_server.address}/late", ENDLESS_MS)
     store.create("/n", b"0")
     may_connect = no_new_connection(store)
     own_server.pause()
