@@ -1,5 +1,7 @@
 """What happens to the fetchers when the controller changes leaders (RM-12..21)."""
 
+import logging
+
 import pytest
 
 from kcore import errors
@@ -90,6 +92,7 @@ def test_RM_17_a_follower_of_a_leader_that_is_alive_copies_from_it(node):
 
 
 def test_RM_18_of_a_leader_that_is_not_alive_only_the_log_is_made(node, alive, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
     alive.remove(1)
     assert node.become(follow(epoch=4)) == {TP: None}
     assert caplog.records == []  # the normal order of events when brokers start one by one: no warning

@@ -2,6 +2,7 @@
 damaged."""
 
 import errno
+import logging
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,7 @@ def test_a_follower_that_goes_on_is_no_reason_for_a_check(node):
 
 
 def test_damage_before_the_offset_that_a_follower_asks_for_is_not_looked_for(node, caplog):
+    caplog.set_level(logging.WARNING)
     damage(node, 0)
     fetch(node, 2, times=REPEATS + 1)
     assert not node.given_up and "its records from offset 2 on are sound here" not in caplog.text
@@ -286,6 +288,7 @@ def test_a_consumer_that_asks_quickly_for_the_same_records_is_no_reason_for_a_ch
 
 
 def test_a_consumer_that_asks_for_the_same_sound_records_costs_a_check_a_minute(committed, monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
     checks = during_a_check(monkeypatch, lambda: None)
     consume(committed, 2, {}, times=500, every_ms=CHECK_INTERVAL_MS // 100)
     assert 4 <= len(checks) <= 5 and set(checks) == {2} and not committed.given_up

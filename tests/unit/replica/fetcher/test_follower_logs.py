@@ -1,6 +1,7 @@
 """What a fetcher does to the logs of this broker's partitions (PART-19..23, RFT-03..15)."""
 
 import errno
+import logging
 import threading
 from uuid import UUID
 
@@ -177,6 +178,7 @@ def test_RFT_09_bytes_of_a_throttled_partition_are_recorded_in_the_quota(node):
 def test_RFT_15_a_cut_below_the_high_watermark_is_logged_and_a_completed_one_reaches_the_log_dir_move(
     node, logs, caplog
 ):
+    caplog.set_level(logging.WARNING)
     append(logs, batch(0, b"a"))
     append(logs, batch(1, b"b"))
     append(logs, batch(2, b"c"))
