@@ -4,11 +4,13 @@ In a page a block ```console has commands after `$ `, and what each of them prin
 block ```python is a file, which the comment in its first line names.
 """
 
+import contextlib
 import doctest
 import os
 import re
 import selectors
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +21,7 @@ from sybil.parsers.markdown import CodeBlockParser
 from tests.pages import ROOT
 from tests.zookeeper_server import free_port
 
-#: What differs in each run: durations, rates, dates, CRCs, ids and processes.
+#: What differs in each run: durations, rates, dates, CRCs, ids, processes, and which broker is the controller.
 _VARYING = (
     (re.compile(r"\b\d+(\.\d+)?(e-\d+)? ?s\b"), "N s"),
     (re.compile(r"\(\d+(\.\d+)? (bytes|[kMG]?B)/s\)"), "(N B/s)"),
@@ -28,6 +30,7 @@ _VARYING = (
     (re.compile(r"expected \d+, found \d+"), "expected N, found N"),
     (re.compile(r"cluster [\w-]{22}(?!\w)"), "cluster ID"),
     (re.compile(r"process \d+"), "process N"),
+    (re.compile(r"broker \d+ (is the controller|stopped)"), r"broker N \1"),
 )
 _DEADLINE_S = 60
 _END = "-- the command has ended --"
@@ -37,14 +40,14 @@ class Terminal:
     """A shell in an empty directory, with `kcore`, `python` and `pytest` of this interpreter.
 
     names: text of the page -> what it stands for here, as a directory of the system.  Where the page has the ports 9092
-    to 9094, three free ones are used.  Use it with `with`: what the shell has started ends with it.
+    to 9094 and 8080, four free ones are used.  Use it with `with`: what the shell has started ends with it.
     """
 
     def __init__(self, directory, names=()):
         self._directory = directory
         self._names = {there: str(here) for there, here in dict(names).items()}
-        first = free_port(3)
-        self._ports = {str(9092 + n): str(first + n) for n in range(3)}
+        first = free_port(4)
+        self._ports = {str(port): str(first + n) for n, port in enumerate((9092, 9093, 9094, 8080))}
         programs = directory / ".programs"
         programs.mkdir()
         (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
@@ -68,18 +71,24 @@ class Terminal:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self._printed = ""
+        #: Of the shell, once it has ended.
+        self.returncode = None
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, kind, error, traceback):
+        if error is not None:  # the shell may wait for a command that does not end
+            os.killpg(self._shell.pid, signal.SIGTERM)
         # What runs in the background gets a SIGTERM, and is waited for.
-        self._shell.stdin.write(b"kill $(jobs -p) 2>/dev/null; wait; exit\n")
-        self._shell.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._shell.stdin.write(b"kill $(jobs -p) 2>/dev/null; wait; exit\n")
+            self._shell.stdin.close()
         self._shell.stdout.close()
-        self._shell.wait(_DEADLINE_S)
+        self.returncode = self._shell.wait(_DEADLINE_S)
 
     def run(self, page):
         """All blocks of a page below the project's root; their number.
@@ -96,7 +105,7 @@ class Terminal:
         text = str(example.parsed)
         name = re.match(r"# (\w+\.py)\n", text)
         assert name, f"the first line of a block names its file: {text[:80]}"
-        (self._directory / name[1]).write_text(_with(self._names, text))
+        (self._directory / name[1]).write_text(self._local(text))
 
     def _type_all(self, example: Example):
         for command, expected in commands_of(str(example.parsed)):
@@ -105,7 +114,7 @@ class Terminal:
 
     def type(self, command, expected=""):
         """What the command prints, in the page's names; of one in the background: until it is as expected."""
-        command = _with(self._names, _with_ports(self._ports, command))
+        command = self._local(command)
         # It must not read what is typed next.
         self._shell.stdin.write(f"{{ {command}\n}} </dev/null\nstatus=$?; echo '{_END}'; (exit $status)\n".encode())
         self._shell.stdin.flush()
@@ -116,6 +125,10 @@ class Terminal:
             self._wait(lambda: is_like(expected, self._shown()), command)
         printed, self._printed = self._shown(), ""
         return printed
+
+    def _local(self, text):
+        """With the names and ports of this run."""
+        return _with(self._names, _with_ports(self._ports, text))
 
     def _shown(self):
         back = {here: there for there, here in self._names.items()}

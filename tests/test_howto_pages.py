@@ -22,7 +22,7 @@ def test_production_segments_are_read_without_a_change(data, tmp_path):
 
 
 def test_three_brokers_run_over_a_real_zookeeper(zookeeper, tmp_path):
-    names = {"zookeeper://zk1:2181,zk2:2181,zk3:2181/kafka": zookeeper, "serving broker": f"serving {tmp_path}/broker"}
+    names = {"zookeeper://zk1:2181,zk2:2181,zk3:2181/kafka": zookeeper, "/srv/kafka": tmp_path}
     with Terminal(tmp_path, names) as terminal:
         assert terminal.run("docs/howto/zookeeper.md") == 3
 

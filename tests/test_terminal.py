@@ -1,5 +1,7 @@
 """The shell in which the commands of the pages are typed notices a page that shows something else."""
 
+import signal
+
 import pytest
 
 from tests.terminal import Terminal, commands_of, is_like
@@ -54,3 +56,10 @@ def test_what_runs_in_the_background_is_waited_for_and_ends_with_the_shell(tmp_p
         assert shell.type("kcore serve --data shop 2>broker.txt &", shown) == shown
         assert shell.type("kcore topics list") == ""
     assert "broker 1 has stopped" in (tmp_path / "broker.txt").read_text()
+
+
+def test_a_command_that_does_not_end_does_not_outlive_the_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.terminal._DEADLINE_S", 1)
+    with pytest.raises(AssertionError, match="sleep 1000\nhas printed only\nbegun"), Terminal(tmp_path) as shell:
+        shell.type("echo begun; sleep 1000")
+    assert shell.returncode == -signal.SIGTERM
