@@ -403,6 +403,7 @@ def test_with_the_marker_the_clock_moves_on_by_itself_and_without_it_does_not(py
     ("page", "tests"),
     [
         ("testing", 19),
+        ("faults", 16),
         ("coming_from/testcontainers", 1),
         ("coming_from/kfake", 1),
         ("coming_from/librdkafka_mock", 2),
