@@ -53,11 +53,16 @@ static mapping *mapping_at(const void *address) {
 
 /* -- which calls fail ------------------------------------------------------------------------------------------ */
 
+static int is_chosen(const kc_file_fault *fault, const char *path) {
+    size_t n = strlen(path), ending = strlen(fault->ending);
+    if (strncmp(path, fault->under, strlen(fault->under)) != 0) return 0;
+    return ending <= n && strcmp(path + n - ending, fault->ending) == 0;
+}
+
 static int applies(const kc_file_fault *fault, kc_file_call call, const char *path, const char *other) {
     if (fault->times == 0 || !(fault->calls >> call & 1)) return 0;
     if (fault->thread && fault->thread != (uint64_t)(uintptr_t)pthread_self()) return 0;
-    size_t n = strlen(fault->under);
-    return strncmp(path, fault->under, n) == 0 || strncmp(other, fault->under, n) == 0;
+    return is_chosen(fault, path) || is_chosen(fault, other);
 }
 
 /* How many of `size` bytes the call may move; -1 when it has to fail, errno set.  What else it is to do is in *effect,

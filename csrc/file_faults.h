@@ -33,8 +33,8 @@ typedef enum kc_file_call {
 typedef enum kc_file_effect { KC_FAULT_FAIL, KC_FAULT_FLIP, KC_FAULT_LOSE, KC_FAULT_WAIT } kc_file_effect;
 
 /* Which calls have a fault: those whose bit (1 << kc_file_call) is set and whose path, or one of whose paths, begins
- * with `under` ("": all) and that `thread` makes (a pthread_t; 0: any); the first `skip` of them are spared, the next
- * `times` (negative: all) have the `effect`.
+ * with `under` and ends with `ending` ("": all), and that `thread` makes (a pthread_t; 0: any); the first `skip` of them
+ * are spared, the next `times` (negative: all) have the `effect`.
  * KC_FAULT_FAIL: with `error` after the first `after_bytes` bytes went through, in a call that comes back short if need
  * be; error 0: only the short call, nothing fails.  KC_FAULT_FLIP is for pwrite, KC_FAULT_LOSE for fsync and msync,
  * KC_FAULT_WAIT, of `wait_ms`, for these three.
@@ -50,6 +50,7 @@ typedef struct kc_file_fault {
     int64_t wait_ms;
     int64_t hits;
     char under[512];
+    char ending[16];
 } kc_file_fault;
 
 /* One more rule, in place of one for the same calls and paths.  Whether there was room for it. */

@@ -85,13 +85,15 @@ def fail_next(
     times: int = ...,
     skip: int = ...,
     under: str = ...,
+    ending: str = ...,
     thread: int = ...,
 ) -> None:
     """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
-    call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
-    thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
+    call: one kind, or several that count together.  under, ending: only where the path begins and ends so.
+    thread: only calls of the thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends
+    with clear_faults()."""
 
 def spoil_next(
     call: Call | Collection[Call],
@@ -100,6 +102,7 @@ def spoil_next(
     times: int = ...,
     wait_ms: int = ...,
     under: str = ...,
+    ending: str = ...,
 ) -> None:
     """For tests: the next `times` such calls (negative: all) have an effect: "flip", a pwrite writes with the lowest
     bit of its last byte flipped; "lose", an fsync or msync says that it was made; "wait", one of the three takes

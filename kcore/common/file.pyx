@@ -97,6 +97,7 @@ cdef extern from "file_faults.h" nogil:
         kc_file_effect effect
         int64_t wait_ms
         char under[512]
+        char ending[16]
     int kc_file_fail(const kc_file_fault *fault)
     int64_t kc_file_end_fault(uint32_t calls, const char *under)
     int64_t kc_file_fault_hits(uint32_t calls, const char *under)
@@ -609,21 +610,22 @@ cdef uint32_t _bits(call) except 0:
     return bits
 
 
-def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under="",
+def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under="", str ending="",
               uint64_t thread=0):
     """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
-    call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
-    thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
+    call: one kind, or several that count together.  under, ending: only where the path begins and ends so.
+    thread: only calls of the thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends
+    with clear_faults()."""
     cdef kc_file_fault fault
     memset(&fault, 0, sizeof(fault))
     fault.thread = thread
     fault.error, fault.after_bytes, fault.times, fault.skip = error, after_bytes, times, skip
-    _put_fault(&fault, call, under)
+    _put_fault(&fault, call, under, ending)
 
 
-def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str under=""):
+def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str under="", str ending=""):
     """For tests: the next `times` such calls (negative: all) have an effect: "flip", a pwrite writes with the lowest bit
     of its last byte flipped; "lose", an fsync or msync says that it was made; "wait", one of the three takes wait_ms
     longer.  As for fail_next()."""
@@ -631,15 +633,18 @@ def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str unde
     memset(&fault, 0, sizeof(fault))
     fault.effect = <kc_file_effect><int>_EFFECTS.index(effect)
     fault.times, fault.wait_ms = times, wait_ms
-    _put_fault(&fault, call, under)
+    _put_fault(&fault, call, under, ending)
 
 
-cdef int _put_fault(kc_file_fault *fault, call, str under) except -1:
-    cdef bytes prefix = PyUnicode_EncodeFSDefault(under)
+cdef int _put_fault(kc_file_fault *fault, call, str under, str ending) except -1:
+    cdef bytes prefix = PyUnicode_EncodeFSDefault(under), suffix = PyUnicode_EncodeFSDefault(ending)
     fault.calls = _bits(call)
     if len(prefix) >= <Py_ssize_t>sizeof(fault.under):
         raise ValueError(f"{under}: too long")
+    if len(suffix) >= <Py_ssize_t>sizeof(fault.ending):
+        raise ValueError(f"{ending}: too long")
     memcpy(fault.under, <const char *>prefix, len(prefix))
+    memcpy(fault.ending, <const char *>suffix, len(suffix))
     if not kc_file_fail(fault):
         raise ValueError("too many faults at once")
     return 0

@@ -15,6 +15,8 @@ from kcore.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.server.broker import Broker
 from kcore.testing.waits import Wait
 
+#: The name of a segment ends so.  An index gets its first page with the first append.
+_RECORDS = ".log"
 _SYNCS: tuple[file.Call, ...] = ("fsync", "msync")
 
 
@@ -135,10 +137,11 @@ class FlippedOnDisk(DiskFault):
         super().end()
 
 
-def failing(calls: file.Call, error: int, after_bytes: int = 0) -> Rule:
-    return Rule(
-        calls, lambda place, times: file.fail_next(calls, error, after_bytes=after_bytes, times=times, under=place)
-    )
+def failing(calls: file.Call, error: int, after_bytes: int = 0, ending: str = "") -> Rule:
+    def put(place: str, times: int) -> None:
+        file.fail_next(calls, error, after_bytes=after_bytes, times=times, under=place, ending=ending)
+
+    return Rule(calls, put)
 
 
 def full_disk() -> list[Rule]:
@@ -147,11 +150,14 @@ def full_disk() -> list[Rule]:
 
 def torn_append(after_bytes: int) -> list[Rule]:
     """Of the next append so many bytes are written; then the disk fails, and what is there cannot be cut off."""
-    return [failing("pwrite", errno.EIO, after_bytes), failing("ftruncate", errno.EIO)]
+    return [failing("pwrite", errno.EIO, after_bytes, _RECORDS), failing("ftruncate", errno.EIO)]
 
 
 def flipped_append() -> list[Rule]:
-    return [Rule("pwrite", lambda place, times: file.spoil_next("pwrite", "flip", times=times, under=place))]
+    def put(place: str, times: int) -> None:
+        file.spoil_next("pwrite", "flip", times=times, under=place, ending=_RECORDS)
+
+    return [Rule("pwrite", put)]
 
 
 def slow_fsync(seconds: float) -> list[Rule]:

@@ -191,3 +191,15 @@ def test_a_fault_that_makes_no_sense_is_an_error(kafka, arguments, error, messag
     *arguments, named = arguments if isinstance(arguments[-1], dict) else (*arguments, {})
     with pytest.raises(error, match=message):
         kafka.disk_fault(*arguments, **named)
+
+
+def test_a_flipped_bit_and_a_torn_append_meet_the_first_records_of_a_log_and_not_its_index(kafka):
+    fault = kafka.disk_fault("flipped_write", "orders", 0, times=1)
+    assert produce(kafka, b"a book") is None
+    assert fault.hits == 1
+    with pytest.raises(kcore.errors.CorruptMessage):
+        values(kafka)
+    segment = pathlib.Path(kafka.broker.log("orders", 1).directory) / f"{0:020}.log"
+    kafka.disk_fault("torn_append", "orders", 1, after_bytes=20, times=1)
+    assert produce(kafka, b"a pen", partition=1, retries=0) is not None
+    assert segment.stat().st_size == 20
