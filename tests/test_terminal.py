@@ -21,6 +21,7 @@ def test_a_block_has_commands_of_several_lines_and_what_each_prints():
     ("shown", "printed"),
     [
         ("3 records in 0.046 s (8.1 kB/s)\n", "3 records in 9.2e-05 s (455 bytes/s)\n"),
+        ("3 bytes in 0.216 s (1.6 kB/s): no damage\n", "3 bytes in 0.09 s: no damage\n"),
         ("2026-11-24T03:01:12Z crc 0x00\n", "2026-11-29T10:52:16.045Z crc 0xc45b8f08\n"),
         ("first\n...\nlast\n", "first\none\ntwo\nlast\n"),
     ],
