@@ -22,7 +22,7 @@ from kcore.client.admin_client import (
 from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
 from kcore.client.monitor import store_lock_at
-from kcore.common.text import counted, printable
+from kcore.common.text import counted, nearest, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
 from kcore.tools.bootstrap import bootstrap_option
@@ -269,6 +269,14 @@ def split_partitions(word: str) -> tuple[str, list[int]]:
 def topics_of(words: Sequence[str]) -> list[str]:
     """The topics of TOPIC and TOPIC:N."""
     return list(dict.fromkeys(split_partitions(word)[0] for word in words))
+
+
+def nearest_topic(admin: AdminClient, name: str) -> str:
+    """ "; did you mean X?" of the cluster's topics, or nothing."""
+    try:
+        return nearest(name, admin.describe_cluster().topics)
+    except ApiError:  # one of the topics cannot be described, for one
+        return ""
 
 
 def is_in_sync(partition: PartitionDescription) -> bool:

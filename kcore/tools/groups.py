@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -11,9 +11,9 @@ from kcore.client.group_client import GroupClient, GroupDescription, GroupMember
 from kcore.common.text import counted, json_line, plain_error, printable, some_of
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError
-from kcore.tools.cluster_command import Errors, cluster_options, group_client
-from kcore.tools.cluster_names import group_ids
+from kcore.errors import ApiError, UnknownTopicOrPartition
+from kcore.tools.cluster_command import Errors, cluster_options, group_client, nearest_topic
+from kcore.tools.cluster_names import group_ids, topic_names
 from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, protocol_string
 from kcore.tools.commands import Group, LazyCommand
 
@@ -70,7 +70,7 @@ def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiErro
 @groups.subcommand(
     "describe",
     "show the state and members of a group, and its committed offset, log end and lag for each partition",
-    example="kcore groups describe billing",
+    example="kcore groups describe --topic orders",
 )
 @click.argument(
     "groups",
@@ -80,9 +80,19 @@ def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiErro
     metavar="[GROUP]...",
     help="default: all",
 )
+@click.option(
+    "--topic",
+    "topics",
+    type=protocol_string,
+    shell_complete=topic_names,
+    multiple=True,
+    metavar="TOPIC",
+    help="only groups that read it, and only its partitions; repeatable",
+)
 @cluster_options("one JSON object a line for each group")
 def _run_describe(args: Arguments) -> int:
     status, missing, unknown = OK, False, False
+    unread = dict.fromkeys(args.topics)
     with group_client(args, ends_where_locked=True) as (client, errors):
         names: Iterable[str] = dict.fromkeys(args.groups)
         if not names:
@@ -92,24 +102,37 @@ def _run_describe(args: Arguments) -> int:
         for name in names:
             try:
                 group = client.look_at_group(name)
-                positions = positions_of(client, group)
+                positions = positions_of(client, group, args.topics)
             except ApiError as error:
                 missing = True
                 errors.print(str(error))
                 continue
+            if args.topics and not positions:
+                continue
+            for position in positions:
+                unread.pop(position.topic_partition.topic, None)
             unknown = unknown or any(position.log_end.offset is None for position in positions)
             if args.json:
                 print(json_line(_as_json(group, positions)))
             else:
                 print("\n".join(map(printable, _lines(group, positions))))
+        for topic in unread:
+            which = "no group of these" if args.groups or missing or status else "no group"
+            try:
+                client.describe_cluster([topic])
+                errors.print(f"{which} reads {topic}: none has committed an offset for it, or is assigned it")
+            except UnknownTopicOrPartition as error:
+                missing = True
+                errors.print(f"{error}{nearest_topic(client, topic)}")
     return USAGE if missing or status == USAGE else DAMAGE if unknown or status else OK
 
 
-def positions_of(client: GroupClient, group: GroupDescription) -> list[GroupPosition]:
-    """Of each partition that the group has committed an offset for, or that is assigned to a member."""
+def positions_of(client: GroupClient, group: GroupDescription, topics: Collection[str] = ()) -> list[GroupPosition]:
+    """Of each partition that the group has committed an offset for, or that is assigned to a member.  topics: only
+    partitions of these; () for all."""
     committed = client.committed_offsets(group.group_id)
     consumers = {tp: member for member in group.members for tp in member.assignment or ()}
-    partitions = sorted({*committed, *consumers})
+    partitions = sorted(tp for tp in {*committed, *consumers} if not topics or tp.topic in topics)
     ends = client.log_end_offsets(partitions)
     unknown = LogEnd(None, "its leader's answer has nothing about it")
     return [GroupPosition(tp, committed.get(tp), ends.get(tp, unknown), consumers.get(tp)) for tp in partitions]

@@ -25,6 +25,7 @@ from kcore.tools.cluster_command import (
     ids_text,
     is_in_sync,
     leader_text,
+    nearest_topic,
     one_topic,
     store_lock_of,
     topic_options,
@@ -202,17 +203,10 @@ def _described(
             if text is not None:
                 deleted[name] = text
             else:
-                missing.append(f"{error}{_nearest_topic(admin, name)}")
+                missing.append(f"{error}{nearest_topic(admin, name)}")
         except _OF_A_TOPIC as error:
             missing.append(str(error))
     return topics, deleted, missing
-
-
-def _nearest_topic(admin: AdminClient, name: str) -> str:
-    try:
-        return nearest(name, admin.describe_cluster().topics)
-    except ApiError:  # one of the topics cannot be described, for one
-        return ""
 
 
 def _assignment(text: str) -> list[tuple[int, ...]]:

@@ -184,6 +184,7 @@ def cluster():
         ("mirror payments nowhere", ["dir,nowhere"]),
         ("groups reset billing --topic pay", ["payments"]),
         ("groups describe b", ["billing"]),
+        ("groups describe --topic pay", ["payments"]),
         ("groups delete b", ["billing"]),
         ("groups reset b", ["billing"]),
         ("consume orders --group b", ["billing"]),

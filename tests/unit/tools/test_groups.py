@@ -256,6 +256,47 @@ def test_where_the_topic_has_gone_the_log_end_is_unknown_with_the_reason(cluster
         assert (gone["log_end_offset"], gone["lag"]) == (None, None) and "UnknownTopicOrPartition" in gone["problem"]
 
 
+def test_the_groups_that_read_a_topic_are_described_with_their_partitions_of_it_only(cluster, run, text):
+    cluster.create_topic("refunds")
+    cluster.create_topic("unread")
+    with (
+        coordinator(cluster, "of refunds") as (client, number),
+        member(client, "of refunds", [0], topic="refunds") as (member_id, generation),
+        coordinator(cluster, "of both") as (other, other_number),
+    ):
+        commit(client, "of refunds", {("orders", 1): 5}, generation, member_id)
+        commit(other, "of both", {("orders", 1): 2, ("refunds", 0): 0})
+        assert text("groups", "describe", "--topic", "refunds") == (
+            0,
+            f"of both: Empty, coordinator {other_number}, 0 members\n"
+            "  refunds-0: committed 0, log end 0, lag 0\n"
+            f"of refunds: Stable, protocol range, coordinator {number}, 1 member\n"
+            f"  member {member_id}, client client of of refunds at 127.0.0.1: refunds-0\n"
+            f"  refunds-0: member {member_id}, nothing committed, log end 0\n",
+            "",
+        )
+        status, (described,), err = run("groups", "describe", "of both", "--topic", "refunds", "--topic", "unread")
+        assert (status, [at["topic"] for at in described["partitions"]]) == (0, ["refunds"])
+        assert err == "kcore: no group of these reads unread: none has committed an offset for it, or is assigned it\n"
+    status, lines, err = run("groups", "describe", "--topic", "unread")
+    assert (status, lines) == (0, []) and err.startswith("kcore: no group reads unread: ")
+    status, lines, err = run("groups", "describe", "--topic", "refund")
+    assert (status, lines) == (2, []) and err.startswith("kcore: ") and err.endswith("; did you mean refunds?\n")
+
+
+def test_of_a_topic_that_is_gone_its_groups_are_described_and_the_log_ends_of_others_are_not_looked_for(cluster, run):
+    with (
+        coordinator(cluster, "behind") as (client, _),
+        member(client, "behind", [0], topic="former") as (member_id, generation),
+    ):
+        commit(client, "behind", {("orders", 1): 1}, generation, member_id)
+        status, (described,), err = run("groups", "describe", "--topic", "former")
+        assert (status, err) == (1, "")
+        assert [(at["topic"], at["log_end_offset"]) for at in described["partitions"]] == [("former", None)]
+        status, (described,), err = run("groups", "describe", "behind", "--topic", "orders")
+        assert (status, [at["topic"] for at in described["partitions"]], err) == (0, ["orders"], "")
+
+
 def test_members_that_are_no_consumers_have_no_partitions(cluster, text):
     with coordinator(cluster, "workers") as (client, _), member(client, "workers", [0], protocol_type="connect"):
         _, out, _ = text("groups", "describe", "workers")
