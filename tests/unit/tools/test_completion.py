@@ -12,6 +12,7 @@ import time
 import pytest
 
 import kcore
+from kcore.tools import cluster_names
 from kcore.tools.main import COMMANDS, main
 from tests.unit.server.transactions import SETTINGS
 from tests.unit.tools.command import LOG
@@ -197,6 +198,7 @@ def cluster():
 )
 def test_names_of_topics_and_groups_come_from_the_cluster(words, names, cluster, monkeypatch, capsys):
     monkeypatch.setenv("KCORE_BOOTSTRAP", cluster.bootstrap_servers)
+    monkeypatch.setattr(cluster_names, "_TIMEOUT_MS", 60_000)  # a person at a shell would not wait so long
     assert offered(monkeypatch, capsys, words) == names
 
 
