@@ -190,6 +190,17 @@ def places_of(broker: Broker, tp: TopicPartition | None, data_dir: str | None) -
     return [Place(broker, directory, f"{directory}/") for directory in directories]
 
 
+def _partition_of(brokers: Sequence[Broker], topic: str, partition: int | None) -> TopicPartition:
+    """Without a number the topic's only one on these brokers.  Raises ValueError if there are several."""
+    if partition is None:
+        there = {log.topic_partition for broker in brokers for log in broker.running.base.logs.all_logs()}
+        numbers = sorted(tp.partition for tp in there if tp.topic == topic)
+        if len(numbers) > 1:
+            raise ValueError(f"{topic} has {len(numbers)} partitions: say in which one the disk fails, partition=0 say")
+        partition = next(iter(numbers), 0)
+    return TopicPartition(topic, partition)
+
+
 def byte_of_batch(broker: Broker, tp: TopicPartition, offset: int) -> tuple[str, int] | None:
     """The file and the position of the last byte of the batch with this offset; None if it has not the partition.
 
@@ -242,10 +253,17 @@ class How(NamedTuple):
 
 
 def make_disk_fault(
-    kind: str, brokers: Sequence[Broker], tp: TopicPartition | None, data_dir: str | None, how: How, times: int | None
+    kind: str,
+    brokers: Sequence[Broker],
+    topic: str | None,
+    partition: int | None,
+    data_dir: str | None,
+    how: How,
+    times: int | None,
 ) -> DiskFault:
     """KafkaTestSupport.disk_fault() says what they mean, and what this raises."""
-    _check_arguments(kind, tp, data_dir, how, times)
+    _check_arguments(kind, topic, data_dir, how, times)
+    tp = None if topic is None else _partition_of(brokers, topic, partition)
     if kind == "flipped_read":
         assert tp is not None and how.offset is not None
         found = [byte_of_batch(broker, tp, how.offset) for broker in brokers]
@@ -282,7 +300,7 @@ _KINDS = {
 }
 
 
-def _check_arguments(kind: str, tp: TopicPartition | None, data_dir: str | None, how: How, times: int | None) -> None:
+def _check_arguments(kind: str, topic: str | None, data_dir: str | None, how: How, times: int | None) -> None:
     """Raises ValueError."""
     if kind not in _KINDS:
         raise ValueError(f"no disk fault {kind!r}: expected one of {', '.join(_KINDS)}")
@@ -291,11 +309,11 @@ def _check_arguments(kind: str, tp: TopicPartition | None, data_dir: str | None,
             raise ValueError(f"{name} is not for {kind}")
         if value is not None and value < 0:
             raise ValueError(f"{name}={value}: expected 0 or more")
-    if kind == "flipped_read" and (how.offset is None or tp is None):
+    if kind == "flipped_read" and (how.offset is None or topic is None):
         raise ValueError("flipped_read needs a topic and an offset")
     if kind == "slow_fsync" and how.seconds is None:
         raise ValueError("slow_fsync needs seconds")
-    if tp is not None and data_dir is not None:
+    if topic is not None and data_dir is not None:
         raise ValueError("give a topic or data_dir")
     if times is not None and (kind == "flipped_read" or times < 1):
         raise ValueError(

@@ -98,7 +98,7 @@ class KafkaTestSupport(ClientSettings):
         self,
         kind: str,
         topic: str | None = None,
-        partition: int = 0,
+        partition: int | None = None,
         *,
         after_bytes: int | None = None,
         offset: int | None = None,
@@ -109,7 +109,8 @@ class KafkaTestSupport(ClientSettings):
     ) -> DiskFault:
         """Have the disk fail from now on, until the `with` block ends, end(), the test's end, or `times` system calls.
 
-        For the segments of a partition, or for one data_dir or all of them; on one broker or all that run now.
+        For the segments of a partition (without its number: of a topic that has one only), or for one data_dir or all
+        of them; on one broker or all that run now.
         kind: "full", nothing is written any more (ENOSPC); "torn_append", of the next append after_bytes (10) are
         written, then the disk fails; "flipped_write", what is appended has a bit flipped at its end; "flipped_read",
         the batch with this offset is read with a bit flipped until the fault ends; "slow_fsync", each takes `seconds`
@@ -121,7 +122,8 @@ class KafkaTestSupport(ClientSettings):
         fault = make_disk_fault(
             kind,
             self._chosen_brokers(broker),
-            None if topic is None else TopicPartition(topic, partition),
+            topic,
+            partition,
             data_dir,
             How(after_bytes, offset, seconds),
             times,

@@ -53,8 +53,16 @@ def test_a_full_disk_refuses_records_of_its_partition_and_takes_them_again(kafka
     assert values(kafka) == [b"a cup"] and values(kafka, 1) == [b"a pen"]
 
 
+def test_of_a_topic_with_several_partitions_a_disk_fault_needs_to_know_which(kafka):
+    with pytest.raises(ValueError, match="orders has 2 partitions: say in which one the disk fails, partition=0 say"):
+        kafka.disk_fault("full", "orders")
+    kafka.broker.create_topic("lone")
+    with kafka.disk_fault("slow_fsync", "lone", seconds=0):
+        pass
+
+
 def test_a_disk_that_is_full_once_costs_a_client_a_retry(kafka):
-    fault = kafka.disk_fault("full", "orders", times=1)
+    fault = kafka.disk_fault("full", "orders", 0, times=1)
     assert produce(kafka, b"a book") is None
     fault.wait_for_hits(1)
     assert fault.hits == 1 and values(kafka) == [b"a book"]
@@ -91,7 +99,7 @@ def test_a_slow_fsync_delays_what_waits_for_it():
     with kcore.Broker(log_flush_interval_messages=1) as broker:
         broker.create_topic("orders")
         kafka = KafkaFixture(broker)
-        with kafka.disk_fault("slow_fsync", "orders", seconds=0.2, times=1) as fault:
+        with kafka.disk_fault("slow_fsync", "orders", 0, seconds=0.2, times=1) as fault:
             began_ms = broker.time.hi_res_clock_ms()
             broker.produce("orders", "a book")
             fault.wait_for_hits()
