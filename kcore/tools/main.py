@@ -172,7 +172,8 @@ def _complete(instruction: str) -> int:
 def usage_text(error: click.UsageError) -> str:
     """What is wrong with the command line, the nearest right word, and what says more."""
     prog = "kcore" if error.ctx is None else error.ctx.command_path
-    possible = getattr(error, "possibilities", None)
+    help_text = "" if error.ctx is None else error.ctx.get_help()  # it names no option that only kcore's processes use
+    possible = [word for word in getattr(error, "possibilities", None) or () if word in help_text]
     nearest = f"; did you mean {possible[0]}?" if possible else ""
     if isinstance(error, click.exceptions.NoSuchCommand):
         return f"{prog}: no command {error.command_name!r}; `{prog} --help` lists them{nearest}"
