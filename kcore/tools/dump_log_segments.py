@@ -55,7 +55,8 @@ def moment(text: str) -> int:
     "--format",
     type=click.Choice(["text", "json", "arrow"]),
     default="text",
-    help="text for people; json: one object a line, byte strings complete; arrow: tables, to the file of -o",
+    help="text for people; json: one object a line, byte strings complete; arrow: tables, to the file of -o. "
+    "(Parquet: `kcore consume`, or docs/dataframes.md)",
 )
 @click.option("--json", "format", flag_value="json", help="the same as --format json")
 @click.option(
