@@ -20,6 +20,7 @@ from tests.unit.spark.conftest import spark as spark
 from tests.unit.spark.data import make_records, write_partition
 from tests.unit.tools.command import LOG, flip
 from tests.unit.tools.test_diff import plain, replica
+from tests.unit.tools.test_json_fields import SPARK_COMMANDS, check, directories_in
 
 
 @pytest.fixture
@@ -65,6 +66,17 @@ def test_verify_prints_what_kcore_verify_prints(kcore_spark, capsys, data):
             assert {name: other[name] for name in summary if name != "seconds"} == {
                 name: value for name, value in summary.items() if name != "seconds"
             }
+
+
+@pytest.mark.parametrize("command", SPARK_COMMANDS)
+def test_the_page_lists_the_fields_that_json_has_with_their_types(command, kcore_spark, tmp_path):
+    names = directories_in(tmp_path) | {"new": tmp_path / "new"}
+    shown = []
+    for line in SPARK_COMMANDS[command]:
+        status, lines, _ = kcore_spark(command.removeprefix("spark "), *line.format(**names).split(), "--json")
+        assert status in (0, 1)
+        shown += map(json.loads, lines)
+    check(command, shown)
 
 
 def test_a_current_directory_that_has_vanished_is_named(data, tmp_path):
