@@ -26,7 +26,14 @@ _UNSUPPORTED_VERSION = struct.pack(">h", UnsupportedVersion.code)
 _SMALLEST_BUFFER = 4096
 #: A buffer above this size is given back once a reply needs less than a sixteenth of it.
 _LARGE_BUFFER = 1 << 20
+_CLOSED_WITHOUT_AN_ANSWER = (
+    "closed without an answer: does this port speak TLS or SASL?  kcore does not: give the port of a PLAINTEXT listener"
+)
 _API_KEYS = {int(key): key for key in ApiKey}
+
+
+class _CutReply(ConnectionResetError):
+    """The connection ended inside a reply."""
 
 
 class BlockingSender:
@@ -68,6 +75,7 @@ class BlockingSender:
         self._is_closed = False
         self._correlation_id = 0
         self._api_versions: dict[ApiKey, tuple[int, int]] | None = None
+        self._is_kafka = False  # whether this connection has answered more than ApiVersions
         self._buffer = bytearray(_SMALLEST_BUFFER)
 
     def send(self, request: Message, api_version: int) -> Message:
@@ -96,12 +104,21 @@ class BlockingSender:
             connection.set_timeout(left_ms)
             connection.send_all(frame)
             reply = self._receive_frame(connection, deadline_ms)
+            self._is_kafka = self._is_kafka or api_key != ApiKey.API_VERSIONS
             return _decode_reply(reply, api_key, api_version, correlation_id)
         except (BlockingIOError, TimeoutError):
             self._disconnect()
             self._check_open()
             reason = f"{self.host}:{self.port}: no answer (timeout {self.request_timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, reason) from None
+        except (ConnectionResetError, BrokenPipeError) as error:
+            is_kafka = self._is_kafka
+            self._disconnect()
+            self._check_open()
+            if is_kafka or isinstance(error, _CutReply):
+                raise
+            # A listener with SASL answers ApiVersions, and closes at the first other request.
+            raise ConnectionResetError(errno.ECONNRESET, f"{self}: {_CLOSED_WITHOUT_AN_ANSWER}") from error
         except BaseException:
             self._disconnect()
             self._check_open()
@@ -190,7 +207,7 @@ class BlockingSender:
     def _disconnect(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
-            self._api_versions = None
+            self._api_versions, self._is_kafka = None, False
         if connection is not None:
             connection.close()
 
@@ -212,18 +229,20 @@ class BlockingSender:
             buffer = self._buffer
         frame = memoryview(buffer)[:end]
         if received < end:
-            self._receive_into(connection, frame[received:], end - received, deadline_ms)
+            self._receive_into(connection, frame[received:], end - received, deadline_ms, received)
         return frame[_SIZE.size :]
 
-    def _receive_into(self, connection: ClientConnection, target: memoryview, at_least: int, deadline_ms: float) -> int:
-        """How many bytes came, at_least so many: one system call, unless a signal or the timeout ends it early."""
+    def _receive_into(
+        self, connection: ClientConnection, target: memoryview, at_least: int, deadline_ms: float, before: int = 0
+    ) -> int:
+        """How many bytes came, at_least so many: one system call, unless a signal or the timeout ends it early.
+        before: how many bytes of the reply are there already."""
         wait_for_all = at_least == len(target)
         received = position = connection.receive_into(target, wait_for_all)
         while position < at_least:
             if received == 0:
-                raise ConnectionResetError(
-                    errno.ECONNRESET, f"{self}: closed by the broker, {at_least - position} bytes missing"
-                )
+                kind = _CutReply if before + position else ConnectionResetError
+                raise kind(errno.ECONNRESET, f"{self}: closed by the broker, {at_least - position} bytes missing")
             connection.set_timeout(self._left_ms(deadline_ms))
             received = connection.receive_into(target[position:], wait_for_all)
             position += received

@@ -181,6 +181,19 @@ def test_a_broker_that_came_back_is_reached_by_the_next_send(tmp_path):
     to_broker.close()
 
 
+def broker_reply(broker):
+    """A reply that is this broker's to the same frame."""
+
+    def reply(frame):
+        host, port = broker.bootstrap_servers.split(":")
+        with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as answers:
+            connection.sendall(framed(frame))
+            (size,) = struct.unpack(">i", answers.read(4))
+            return framed(answers.read(size)), True
+
+    return reply
+
+
 # -- a server that does it wrong --------------------------------------------------------------------------------------
 
 
@@ -195,7 +208,11 @@ def test_a_broker_that_came_back_is_reached_by_the_next_send(tmp_path):
         (lambda frame: (b"\x15\x03\x03\0\x02\x02\x46", False), InvalidRequest, r"^127[\d.:]+: .*answers TLS"),
         (lambda frame: (heartbeat_reply(frame)[:-1], False), ConnectionResetError, "1 bytes missing"),
         (lambda frame: (b"\0\0", False), ConnectionResetError, "2 bytes missing"),
-        (lambda frame: (b"", False), ConnectionResetError, "closed"),
+        (
+            lambda frame: (b"", False),
+            ConnectionResetError,
+            r"^\[Errno 104\] 127[\d.:]+: closed .*TLS or SASL\?.*PLAINTEXT",
+        ),
         (lambda frame: (framed(frame[4:8]), True), InvalidRequest, "header"),
         (lambda frame: (framed(frame[4:8] + b"\0"), True), InvalidRequest, "throttle_time_ms"),
     ],
@@ -207,6 +224,22 @@ def test_after_a_reply_that_is_wrong_the_next_send_connects_anew(reply, error, m
             to_server.send(REQUEST, 4)
         assert to_server.send(REQUEST, 4).error_code == 0
         assert len(accepted) == 2
+
+
+def test_a_connection_that_has_answered_is_not_said_to_speak_tls_or_sasl():
+    with server(good, lambda frame: (b"", False)) as (host, port, _), sender(host, port) as to_server:
+        assert to_server.send(REQUEST, 4).error_code == 0
+        with pytest.raises(ConnectionResetError, match=r"closed by the broker, 4 bytes missing$"):
+            to_server.send(REQUEST, 4)
+
+
+def test_a_listener_that_answers_api_versions_only_may_want_sasl(tmp_path):
+    with kcore.Broker(data_dir=tmp_path) as broker:
+        answered = broker_reply(broker)
+        with server(answered, lambda frame: (b"", False)) as (host, port, _), sender(host, port) as to_server:
+            assert to_server.api_versions() == SUPPORTED
+            with pytest.raises(ConnectionResetError, match=r"TLS or SASL\?"):
+                to_server.send(REQUEST, 4)
 
 
 def test_a_silent_server_is_a_timeout():
