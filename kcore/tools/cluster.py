@@ -9,7 +9,7 @@ import click
 
 from kcore.client.admin_client import AdminClient, ClusterDescription, PartitionDescription
 from kcore.client.broker_process import BrokerProcess, process_of_address, process_of_member
-from kcore.common.text import counted, json_line, nearest
+from kcore.common.text import counted, json_line
 from kcore.common.topic_partition import TopicPartition
 from kcore.tools.cluster_command import (
     admin_client,
@@ -19,7 +19,7 @@ from kcore.tools.cluster_command import (
     leader_text,
     store_lock_of,
 )
-from kcore.tools.cluster_names import topic_names
+from kcore.tools.cluster_names import nearest_topic, topic_names
 from kcore.tools.command_line import DAMAGE, OK, Arguments, UsageError, broker_id, protocol_string
 from kcore.tools.commands import command
 
@@ -88,7 +88,7 @@ def look_at(admin: AdminClient, topics: Iterable[str] = ()) -> ClusterState:
     cluster = admin.describe_cluster()
     for name in topics:
         if name not in cluster.topics:
-            raise UsageError(f"there is no topic {name!r}{nearest(name, cluster.topics)}")
+            raise UsageError(f"there is no topic {name!r}{nearest_topic(name, cluster.topics)}")
     silences = admin.note_silent_brokers(cluster.brokers.values())
     partitions = {
         TopicPartition(topic.name, number): partition

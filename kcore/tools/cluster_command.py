@@ -22,11 +22,11 @@ from kcore.client.admin_client import (
 from kcore.client.broker_process import waiting_in_its_start
 from kcore.client.group_client import GroupClient, GroupDescription
 from kcore.client.monitor import store_lock_at
-from kcore.common.text import counted, nearest, printable
+from kcore.common.text import counted, printable
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
 from kcore.tools.bootstrap import bootstrap_option
-from kcore.tools.cluster_names import topic_argument, topic_names
+from kcore.tools.cluster_names import nearest_topic, topic_argument, topic_names
 from kcore.tools.command_line import (
     MAX_INT32,
     Arguments,
@@ -271,10 +271,10 @@ def topics_of(words: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(split_partitions(word)[0] for word in words))
 
 
-def nearest_topic(admin: AdminClient, name: str) -> str:
-    """ "; did you mean X?" of the cluster's topics, or nothing."""
+def nearest_topic_of(admin: AdminClient, name: str) -> str:
+    """nearest_topic() of the cluster's topics."""
     try:
-        return nearest(name, admin.describe_cluster().topics)
+        return nearest_topic(name, admin.describe_cluster().topics)
     except ApiError:  # one of the topics cannot be described, for one
         return ""
 

@@ -10,6 +10,7 @@ import click
 from kcore.client.admin_client import AdminClient
 from kcore.client.group_client import GroupClient
 from kcore.client.transaction_client import TransactionClient
+from kcore.common.text import nearest
 from kcore.errors import KafkaError
 from kcore.tools.bootstrap import default_bootstrap
 from kcore.tools.command_line import Decorator, UsageError, addresses, protocol_string
@@ -24,6 +25,11 @@ def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
     """Those of the cluster that the command line names, or its environment; none if nobody answers.  An internal topic
     is offered to who has typed its first letter."""
     return _starting(incomplete, _from_cluster(ctx, AdminClient, lambda client: client.describe_cluster().topics))
+
+
+def nearest_topic(name: str, topics: Iterable[str]) -> str:
+    """ "; did you mean X?", or where the names of these topics are shown."""
+    return nearest(name, topics) or "; `kcore topics list` shows those that are there"
 
 
 def group_ids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from kcore.client.group_client import EARLIEST, LATEST, GroupClient
 from kcore.client.topic_fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetched, TopicFetcher
 from kcore.client.topic_leaders import TopicGone, TopicLeaders
-from kcore.common.text import printable
+from kcore.common.text import printable, some_of
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import GroupIdNotFound, NonEmptyGroup, OffsetOutOfRange, UnknownTopicOrPartition
@@ -198,6 +198,8 @@ def _spans(args: Arguments, client: GroupClient, numbers: Iterable[int]) -> dict
                     f"{tp}: the group {args.group} has committed offset {committed[tp]}, the log ends at {ends[tp]}.  "
                     "Was the topic made again? `kcore groups reset` moves the offset"
                 )
+    if args.start is not None and args.start.offset is not None:
+        _check_starts(args, client, {tp: starts[tp] for tp in tps if starts[tp] > ends[tp]}, len(tps))
     limits: dict[TopicPartition, int | None] = dict(ends)
     if args.follow:
         limits = dict.fromkeys(tps, None if args.until is None else args.until.offset)
@@ -205,6 +207,16 @@ def _spans(args: Arguments, client: GroupClient, numbers: Iterable[int]) -> dict
         untils = offsets_of(client, dict.fromkeys(tps, args.until), args.timeout, level)
         limits = {tp: min(ends[tp], untils[tp]) for tp in tps}
     return {tp.partition: _Span(starts[tp], limits[tp]) for tp in tps}
+
+
+def _check_starts(args: Arguments, client: GroupClient, starts: Mapping[TopicPartition, int], count: int) -> None:
+    """starts: those that are above the last stable offset, of `count` partitions.  Raises OffsetOutOfRange where no
+    partition has an offset of --from, or one has not that is to be followed: a leader would refuse it."""
+    log_ends = listed(client, dict.fromkeys(starts, LATEST), args.timeout) if starts else {}
+    beyond = {tp: end for tp, end in log_ends.items() if starts[tp] > end}
+    if len(beyond) == count or (beyond and args.follow):
+        ends = some_of([f"{tp} ends at {end}" for tp, end in sorted(beyond.items())])
+        raise OffsetOutOfRange(f"offset {args.start.offset} is after the end of the log: {ends}")
 
 
 def _first(client: GroupClient, tp: TopicPartition, timeout_s: float) -> int:

@@ -12,7 +12,7 @@ from kcore.common.text import counted, json_line, plain_error, printable, some_o
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, UnknownTopicOrPartition
-from kcore.tools.cluster_command import Errors, cluster_options, group_client, nearest_topic
+from kcore.tools.cluster_command import Errors, cluster_options, group_client, nearest_topic_of
 from kcore.tools.cluster_names import group_ids, topic_names
 from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, protocol_string
 from kcore.tools.commands import Group, LazyCommand
@@ -123,7 +123,7 @@ def _run_describe(args: Arguments) -> int:
                 errors.print(f"{which} reads {topic}: none has committed an offset for it, or is assigned it")
             except UnknownTopicOrPartition as error:
                 missing = True
-                errors.print(f"{error}{nearest_topic(client, topic)}")
+                errors.print(f"{error}{nearest_topic_of(client, topic)}")
     return USAGE if missing or status == USAGE else DAMAGE if unknown or status else OK
 
 

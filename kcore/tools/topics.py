@@ -25,7 +25,7 @@ from kcore.tools.cluster_command import (
     ids_text,
     is_in_sync,
     leader_text,
-    nearest_topic,
+    nearest_topic_of,
     one_topic,
     store_lock_of,
     topic_options,
@@ -203,7 +203,7 @@ def _described(
             if text is not None:
                 deleted[name] = text
             else:
-                missing.append(f"{error}{nearest_topic(admin, name)}")
+                missing.append(f"{error}{nearest_topic_of(admin, name)}")
         except _OF_A_TOPIC as error:
             missing.append(str(error))
     return topics, deleted, missing

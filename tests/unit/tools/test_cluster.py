@@ -121,7 +121,7 @@ def test_a_broker_that_does_not_answer_ends_it_with_1_though_all_partitions_are_
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["nothing"], "there is no topic 'nothing'\n"),
+        (["nothing"], "there is no topic 'nothing'; `kcore topics list` shows"),
         (["__consumer_ofsets"], "did you mean __consumer_offsets?"),
         (["--broker", "9"], "there are 0,1,2,3"),
         (["--broker", "-1"], "id"),

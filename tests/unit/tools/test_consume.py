@@ -264,6 +264,26 @@ def test_an_offset_of_a_group_that_is_after_the_end_of_the_log_is_no_silent_end(
     assert "anew-0: the group g has committed offset 4, the log ends at 3" in refused("--group", "g", topic="anew")
 
 
+def test_a_first_offset_that_is_after_the_end_of_the_log_is_no_silent_end(broker, consume, refused):
+    end = "offset 4 is after the end of the log: orders-0 ends at 3, orders-1 ends at 3, orders-2 ends at 3"
+    assert end in refused("--from", "4")
+    assert end in refused("--from", "4", "--follow")
+    assert consume("--from", "3") == b""
+    broker.create_topic("uneven", 2)
+    for _ in range(3):
+        broker.produce("uneven", "v", partition=0)
+    assert consume("--from", "2", topic="uneven") == b"v\n"
+    assert "uneven-1 ends at 0\n" in refused("--from", "2", "--follow", topic="uneven")
+
+
+def test_a_first_offset_that_an_open_transaction_holds_back_is_not_after_the_end(broker, consume):
+    broker.create_topic("held")
+    with broker.transaction("holds") as transaction:
+        for _ in range(3):
+            transaction.produce("held", "v")
+        assert consume("--from", "2", "--isolation-level", "read_committed", topic="held") == b""
+
+
 def test_it_ends_though_records_come_all_the_time(broker, consume):
     broker.create_topic("busy")
     stopped = threading.Event()
@@ -443,7 +463,7 @@ def test_records_that_retention_takes_while_they_are_read_are_named(broker, kafk
         broker.produce("short", f"v{number}")
     words = ["consume", "short", "--from", "1", "--bootstrap", broker.bootstrap_servers]
     assert main([*words, "--follow", "--from", "6"]) == 2
-    assert capfdbinary.readouterr().err == b"kcore: short-0: offset 6 is after the end of the log, which starts at 0\n"
+    assert capfdbinary.readouterr().err == b"kcore: offset 6 is after the end of the log: short-0 ends at 5\n"
     broker.log("short").maybe_increment_log_start_offset(3)
     assert main(words) == 0
     out, err = capfdbinary.readouterr()
