@@ -40,6 +40,8 @@ class Loss(NamedTuple):
     #: How many offsets the unreadable bytes may hold; None: unknown.
     unreadable_offsets: int | None
     reason: str
+    #: Of an end whose last offset is unknown: one that the log had, by its checkpoints; None if they say nothing.
+    last_offset_at_least: int | None = None
 
     @property
     def missing_offsets(self) -> int:
@@ -78,7 +80,9 @@ def losses_of(partition: PartitionFiles, kept: list[Kept], problems: Sequence[Pr
         end = kept[n + 1].base if n + 1 < len(kept) else end_of_segment(partition, part.base)
         for loss in _losses_in(problems, part, end_offset, end, is_last=n + 1 == len(kept)):
             lost_end = max(lost_end, -1 if loss.last_offset is None else loss.last_offset + 1)
-            yield loss
+            is_end = n + 1 == len(kept) and loss.position + loss.size == part.segment.size
+            had = once_reached(partition) - 1 if is_end and loss.last_offset is None else -1
+            yield loss._replace(last_offset_at_least=had) if had >= loss.first_offset else loss
         if part.after.end_offset is not None:
             end_offset = max(end_offset, part.after.end_offset)
     for missing in missing_end(partition, kept):

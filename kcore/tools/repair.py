@@ -181,6 +181,7 @@ def _loss_event(loss: Loss) -> dict[str, object]:
         "size": loss.size,
         "firstOffset": loss.first_offset,
         "lastOffset": loss.last_offset,
+        "lastOffsetAtLeast": loss.last_offset_at_least,
         "batches": loss.batches,
         "records": loss.records,
         "unreadableBytes": loss.unreadable_size,
@@ -190,11 +191,13 @@ def _loss_event(loss: Loss) -> dict[str, object]:
 
 
 def _loss_text(loss: Loss) -> str:
-    last = "?" if loss.last_offset is None else str(loss.last_offset)
-    if loss.last_offset is not None and loss.last_offset < loss.first_offset:
+    if loss.last_offset is None:
+        last = "?" if loss.last_offset_at_least is None else f"at least {loss.last_offset_at_least}"
+        offsets = f"offsets {loss.first_offset} to {last}"
+    elif loss.last_offset < loss.first_offset:
         offsets = "no offset"
     else:
-        offsets = f"offsets {loss.first_offset}..{last}"
+        offsets = f"offsets {loss.first_offset}..{loss.last_offset}"
     where = f"{os.path.basename(loss.path)} from position {loss.position}"
     # What is wrong there is among the problems.
     reason = f", {loss.reason}" if loss.reason == AFTER_THE_CUT else ""

@@ -98,7 +98,7 @@ NOT_PRINTED = {"produce", "spark load"}
 #: authorizer that refuses.  Their own tests have it.
 NOT_SHOWN = {
     "diff": {"damage"},
-    "repair": {"kind", "last_offset"},
+    "repair": {"kind", "last_offset", "last_offset_at_least"},
     "explain isr": {
         *("damage", "held_back_by", "lost_records", "pending_isr", "replicas[].held_back_by"),
         *("replicas[].ms_since_caught_up", "replicas[].ms_since_last_fetch"),

@@ -659,6 +659,30 @@ def test_after_a_clean_stop_the_recovery_point_says_which_offsets_the_last_bad_b
     assert (loss["first_offset"], loss["last_offset"], loss["unreadable_offsets"]) == expected
 
 
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "replication-offset-checkpoint"])
+def test_after_an_unclean_stop_the_checkpoints_say_how_many_offsets_a_bad_end_had_at_least(
+    name, pristine, tmp_path, capsys
+):
+    data = Path(shutil.copytree(pristine, tmp_path / "data"))
+    for other in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (data / other).unlink()
+    last = sorted((data / "t-0").glob("*.log"))[-1]
+    *_, bad, end = model.decode_batches(last.read_bytes())
+    content = bytearray(last.read_bytes())
+    content[bad.position + 70 :] = bytes(len(content) - bad.position - 70)
+    last.write_bytes(content)
+    set_checkpoint(data, name, end.base_offset + 1)
+    assert main(["repair", str(data)]) == 1
+    assert f" offsets {bad.base_offset} to at least {end.base_offset}: " in capsys.readouterr().out
+    _, events = run_json(capsys, "repair", data)
+    (loss,) = by_type(events, "loss")
+    assert (loss["first_offset"], loss["last_offset"]) == (bad.base_offset, None)
+    assert loss["last_offset_at_least"] == end.base_offset
+    (data / name).unlink()
+    assert main(["repair", str(data)]) == 1
+    assert f" offsets {bad.base_offset} to ?: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("at", "field"), [(16, "magic"), (6, "base offset")])
 def test_where_the_end_of_a_transaction_is_corrected_its_index_stays_as_it_is(at, field, data, capsys):
     """Not as if the transaction had ended where the wrong header says."""
