@@ -29,6 +29,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, CorruptFile, GroupIdNotFound, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.directories import data_dir_of, partitions_under
+from kcore.inspect.partition_checks import Problem
 from kcore.inspect.topic_settings import METADATA_FILE
 from kcore.inspect.verifier import Summary, verify
 from kcore.log.clean_shutdown import was_clean_shutdown
@@ -301,16 +302,17 @@ class DirectoryExamination(_Examination):
         summary = Summary()
         total = sum(log_files.size_of(file) for path in paths for file in log_files.files_under(path))
         progress = Progress("doctor", total, quiet=self._args.quiet or self._args.json)
-        problems: dict[str, list[str]] = {}
+        problems: dict[str, list[Problem]] = {}
         for path in paths:
             for problem in verify(path, summary, jobs=self._args.jobs, progress=progress):
                 if problem.damage:
                     directory = problem.path if os.path.isdir(problem.path) else os.path.dirname(problem.path)
-                    problems.setdefault(directory, []).append(problem_text(problem))
+                    problems.setdefault(directory, []).append(problem)
         progress.clear()
         self.examined |= {"files": summary.files, "bytes": summary.bytes}
-        for directory, texts in problems.items():
-            yield directory, findings.of_damage(directory, texts)
+        for directory, found in problems.items():
+            only_gaps = all(problem.gaps for problem in found)
+            yield directory, findings.of_damage(directory, [*map(problem_text, found)], only_gaps=only_gaps)
 
     def _lost_records(self, directory: str) -> Iterator[Finding]:
         try:

@@ -284,11 +284,18 @@ _ADVICE = {
 # -- a directory ------------------------------------------------------------------------------------------------------
 
 
-def of_damage(directory: str, problems: Collection[str]) -> Finding:
-    """problems: of one partition, or of the small files of a data directory, as `kcore verify` names them."""
+def of_damage(directory: str, problems: Collection[str], *, only_gaps: bool = False) -> Finding:
+    """problems: of one partition, or of the small files of a data directory, as `kcore verify` names them.  only_gaps:
+    all of them are offsets that no file here has."""
     first, *others = problems
     more = f", and {counted(len(others), 'damaged place')} more" if others else ""
-    return Finding("damage", f"{first}{more}", f"`kcore repair {shlex.quote(directory)}`")
+    mend = f"`kcore repair {shlex.quote(directory)}`"
+    if only_gaps:
+        mend = (
+            "no repair brings these records back: copy the segment from a backup or from another replica, or delete "
+            "this replica while another broker leads the partition, and its broker copies it anew"
+        )
+    return Finding("damage", f"{first}{more}", mend)
 
 
 def of_unclean_stop(data_dir: str, last_written_ms: int | None, *, is_kcores: bool) -> Finding:

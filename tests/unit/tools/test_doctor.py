@@ -23,6 +23,7 @@ from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.log.logs import batch, idempotent, marker
 from tests.unit.tools.command import LOG, flip, run_json
+from tests.unit.tools.test_diff import plain, replica
 from tests.unit.tools.test_groups import coordinator, member
 from tests.waiting import wait_until
 
@@ -365,6 +366,19 @@ def test_each_damaged_partition_is_one_line_with_its_repair(data, capsys):
     assert [line["mend"] for line in kinds["damage"]] == [f"`kcore repair {data / name}`" for name in ("t0-0", "t1-0")]
     first = kinds["damage"][0]["what"]
     assert first.startswith(f"{data / 't0-0' / LOG}: ") and first.endswith("1 damaged place more")
+
+
+def test_for_a_gap_that_no_repair_fills_another_copy_is_named(tmp_path, capsys):
+    directory = replica(tmp_path / "data" / "t-0", plain(0, 200, 1))
+    segments = sorted(directory.glob("*.log"))
+    for path in directory.glob(f"{segments[1].stem}.*"):
+        path.unlink()
+    _, kinds, _ = examine(capsys, directory)
+    (finding,) = kinds["damage"]
+    assert "kcore repair" not in finding["mend"] and "copy the segment from a backup" in finding["mend"]
+    flip(segments[0], 70)
+    _, kinds, _ = examine(capsys, directory)
+    assert kinds["damage"][0]["mend"] == f"`kcore repair {directory}`"
 
 
 def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
