@@ -246,7 +246,7 @@ def _configured_broker(args: Arguments) -> Broker:
         if "node.id" in properties:
             raise ValueError("node.id and --id are both given: give one")
         properties["broker.id"] = args.id
-    config = KafkaConfig(properties)
+    config = KafkaConfig({name: value for name, value in properties.items() if name != "zookeeper.connect"})
     listeners = config.listeners
     host, port = (listeners[0].host, listeners[0].port) if listeners else ("127.0.0.1", DEFAULT_PORT)
     # What the command line says of the (first) listener wins over the file.
@@ -259,4 +259,14 @@ def _configured_broker(args: Arguments) -> Broker:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
     if args.store is not None and config.configured_broker_id is None:
         raise ValueError("which broker of the cluster? Give --id N")
+    _print_unused_store(properties.pop("zookeeper.connect", None), args.store, args.data or config.data_dirs[0])
     return Broker(args.data, port, host, store=args.store, **properties)
+
+
+def _print_unused_store(zookeeper_connect: str | None, store: str | None, data_dir: str) -> None:
+    """A broker does not join the cluster of a settings file unless it is told to: it may be one in production."""
+    asked = f"zookeeper://{zookeeper_connect}"
+    if zookeeper_connect is not None and store != asked:
+        used = f"it is alone, with its store in {data_dir}" if store is None else f"its store is {store}"
+        text = f"zookeeper.connect is not used: {used}; a broker of that cluster has --store {asked}"
+        print(f"kcore: {text}", file=sys.stderr, flush=True)

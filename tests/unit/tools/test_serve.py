@@ -121,6 +121,19 @@ def test_each_setting_without_effect_is_logged_once(tmp_path):
     assert stopped(process)[2].count("background.threads=8") == 1
 
 
+@pytest.mark.parametrize("store", [None, "cluster.db"])
+def test_what_becomes_of_zookeeper_connect_is_said(store, tmp_path):
+    config = tmp_path / "server.properties"
+    config.write_text(f"zookeeper.connect=zk1:2181,zk2:2181/kafka\nlog.dirs={tmp_path / 'data'}\nbroker.id=1\n")
+    process = serve("--config", config, "--port", "0", *(["--store", f"sqlite:{tmp_path / store}"] if store else []))
+    assert process.stdout.readline().startswith("kcore: serving")
+    status, _, err = stopped(process)
+    assert status == 0 and "has no effect" not in err
+    used = f"its store is sqlite:{tmp_path / store}" if store else f"it is alone, with its store in {tmp_path / 'data'}"
+    assert f"kcore: zookeeper.connect is not used: {used}; " in err
+    assert "a broker of that cluster has --store zookeeper://zk1:2181,zk2:2181/kafka\n" in err
+
+
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
 def test_data_replaces_the_log_dirs_of_the_config_file_but_not_those_of_the_command_line(name, tmp_path):
     config = tmp_path / "server.properties"
