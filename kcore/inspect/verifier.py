@@ -13,7 +13,7 @@ may read a batch that is being written: a partial batch at the end is then a war
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from kcore.common.progress import Progress
@@ -44,6 +44,7 @@ from kcore.log.log_file_names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA_FILE,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
@@ -144,6 +145,7 @@ class Verifier:
                 raise log_files.no_partitions(path)
             for file in files:
                 yield self.small_file(file), True
+            yield lambda: Examined(problems=[*_missing_properties(path, files, directories)]), True
             for directory in directories:
                 yield from self._partition(directory)
 
@@ -330,6 +332,20 @@ def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
             names = some_of([os.path.basename(path) for path in missing], shown=3)
             text = f"{len(missing)} {suffix} files are missing, {names}; they are rebuilt when the log is opened"
             yield Problem(partition.directory, text, warning=True)
+
+
+def _missing_properties(directory: str, files: Collection[str], partitions: Collection[str]) -> Iterator[Problem]:
+    """files: those of a data directory itself.  Topic ids beside a checkpoint come from a broker, which had it."""
+    names = {os.path.basename(file) for file in files}
+    is_brokers = RECOVERY_POINT_CHECKPOINT in names and any(
+        os.path.lexists(os.path.join(partition, PARTITION_METADATA_FILE)) for partition in partitions
+    )
+    if is_brokers and log_files.META_PROPERTIES_FILE not in names:
+        text = (
+            "missing; Kafka's brokers with KRaft refuse the directory until `kafka-storage.sh format` has written it; "
+            "others, and kcore's, write it at their start"
+        )
+        yield Problem(os.path.join(directory, log_files.META_PROPERTIES_FILE), text, warning=True)
 
 
 def _left_over(directory: str, names: list[str]) -> Iterator[Problem]:

@@ -294,6 +294,14 @@ def test_missing_indexes_of_a_partition_are_one_line_for_each_kind(data, capsys)
     assert one["file"].endswith(".timeindex") and one["problem"] == "missing; it is rebuilt when the log is opened"
 
 
+def test_a_data_directory_without_meta_properties_is_a_warning(data, capsys):
+    (data / "meta.properties").unlink()
+    status, events = run_json(capsys, "verify", data)
+    (found,) = [event for event in events if event["type"] == "warning"]
+    assert (status, found["file"]) == (0, str(data / "meta.properties"))
+    assert found["problem"].startswith("missing; Kafka's brokers with KRaft refuse the directory")
+
+
 def test_files_that_an_unfinished_cleaning_left_in_a_partition_are_one_line(data, capsys):
     directory, names = data / "g-none-0", [f"{n:020}.log.cleaned" for n in range(4)]
     for count in (1, 4):
