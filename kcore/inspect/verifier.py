@@ -13,7 +13,7 @@ may read a batch that is being written: a partial batch at the end is then a war
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kcore.common.progress import Progress
@@ -39,7 +39,11 @@ from kcore.inspect.partition_checks import (
 )
 from kcore.inspect.producer_checks import check_producers
 from kcore.inspect.segment_scan import ScannedSegment, scan_segment
-from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT
+from kcore.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+)
 from kcore.log.log_file_names import (
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -231,6 +235,7 @@ class Verifier:
         result.problems += _missing_indexes(partition)
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
+        result.problems += _missing_epochs(partition, ordered)
         result.problems += check_gaps(partition, ordered, compacted=self.compacted)
         result.problems += faults_between_segments(partition, ordered)
         try:
@@ -332,6 +337,16 @@ def _missing_indexes(partition: PartitionFiles) -> Iterator[Problem]:
             names = some_of([os.path.basename(path) for path in missing], shown=3)
             text = f"{len(missing)} {suffix} files are missing, {names}; they are rebuilt when the log is opened"
             yield Problem(partition.directory, text, warning=True)
+
+
+def _missing_epochs(partition: PartitionFiles, segments: Iterable[ScannedSegment]) -> Iterator[Problem]:
+    """After an unclean stop a broker rebuilds them.  A log without a topic's id may never have been a broker's."""
+    path = os.path.join(partition.directory, LEADER_EPOCH_CHECKPOINT)
+    is_brokers = os.path.lexists(os.path.join(partition.directory, PARTITION_METADATA_FILE))
+    has_epochs = any((segment.batches["leader_epoch"] >= 0).any() for segment in segments)
+    if partition.clean and is_brokers and has_epochs and not os.path.lexists(path):
+        text = "missing; no broker makes it again after a clean stop: it begins with the next leader epoch"
+        yield Problem(path, text, warning=True)
 
 
 def _missing_properties(directory: str, files: Collection[str], partitions: Collection[str]) -> Iterator[Problem]:

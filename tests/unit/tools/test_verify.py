@@ -294,6 +294,19 @@ def test_missing_indexes_of_a_partition_are_one_line_for_each_kind(data, capsys)
     assert one["file"].endswith(".timeindex") and one["problem"] == "missing; it is rebuilt when the log is opened"
 
 
+def test_leader_epochs_that_are_missing_after_a_clean_stop_are_a_warning(data, capsys):
+    checkpoint = data / "g-epochs-0" / "leader-epoch-checkpoint"
+    checkpoint.unlink()
+    (data / ".kafka_cleanshutdown").touch()
+    status, events = run_json(capsys, "verify", data / "g-epochs-0")
+    (found,) = [event for event in events if event["type"] == "warning"]
+    assert (status, found["file"]) == (0, str(checkpoint))
+    assert found["problem"].startswith("missing; no broker makes it again after a clean stop")
+    (data / ".kafka_cleanshutdown").unlink()  # a start rebuilds it from the batches
+    status, events = run_json(capsys, "verify", data / "g-epochs-0")
+    assert (status, [event["type"] for event in events if event["type"] != "gap"]) == (0, ["summary"])
+
+
 def test_a_data_directory_without_meta_properties_is_a_warning(data, capsys):
     (data / "meta.properties").unlink()
     status, events = run_json(capsys, "verify", data)
