@@ -62,27 +62,36 @@ def check_batches(partition: PartitionFiles, base: int, segment: ScannedSegment)
 
 
 def check_name(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Problem | None:
-    """The problem of a .log whose batches are as a whole those that another segment of the log must have.
+    """The problem of a .log whose batches are as a whole not those of this segment.
 
-    Its batches say so twice: the first one has the offset in that segment's name, and none an offset of this one."""
+    Those of another segment of the log say so twice: the first one has the offset in that segment's name, and none an
+    offset of this one.  In a file without a gap that begins elsewhere, and does not fit, no base offset is wrong."""
     rows = segment.batches
     if not len(rows) or segment.damages or rows["position"][0]:
         return None
     first, last = rows["base_offset"], rows["last_offset"]
     own = int(first[0])
-    if (
-        own == base
-        or own not in partition.bases
-        or inside_segment(rows, first, last, base, end_limit(partition, base)).any()
-    ):
+    if own == base or (first[1:] <= last[:-1]).any():
         return None
-    if not inside_segment(rows, first, last, own, end_limit(partition, own)).all() or (first[1:] <= last[:-1]).any():
-        return None
-    text = (
-        f"its batches have the offsets {own} to {last[-1]}, as {segment_file('', own, LOG_SUFFIX)} must: if both files "
-        "were swapped, give each its name; if one was copied over the other, remove this one"
+    inside = inside_segment(rows, first, last, base, end_limit(partition, base))
+    is_others = (
+        not inside.any()
+        and own in partition.bases
+        and inside_segment(rows, first, last, own, end_limit(partition, own)).all()
     )
-    return Problem(segment.path, text, own, 0)
+    if is_others:
+        text = (
+            f"its batches have the offsets {own} to {last[-1]}, as {segment_file('', own, LOG_SUFFIX)} must: if both "
+            "files were swapped, give each its name; if one was copied over the other, remove this one"
+        )
+        return Problem(segment.path, text, own, 0)
+    if len(rows) > 1 and not inside.all() and (first[1:] == last[:-1] + 1).all():
+        text = (
+            f"its batches have the offsets {own} to {last[-1]}, without a gap, and do not fit here: they are of "
+            "another log, or the file has another segment's name"
+        )
+        return Problem(segment.path, text, own, 0)
+    return None
 
 
 def check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> list[Problem]:

@@ -307,6 +307,19 @@ def test_leader_epochs_that_are_missing_after_a_clean_stop_are_a_warning(data, c
     assert (status, [event["type"] for event in events if event["type"] != "gap"]) == (0, ["summary"])
 
 
+@pytest.mark.parametrize(("other", "base"), [("g-none-0", 30), ("g-none-0", 60)])
+def test_a_segment_of_another_log_is_one_line(other, base, data, capsys):
+    source = sorted((data / other).glob("*.log"))[0 if base == 30 else 1]
+    log = data / "g-segments-0" / f"{base:020}.log"
+    shutil.copy(source, log)
+    status, events = run_json(capsys, "verify", log.parent)
+    (found,) = [event for event in events if event["type"] == "damage"]
+    assert (status, found["file"]) == (1, str(log))
+    assert found["problem"].endswith("they are of another log, or the file has another segment's name")
+    status, events = run_json(capsys, "repair", log.parent)
+    assert (status, events[-1]["beyond_repair"], events[-1]["actions"]) == (1, 1, 0)
+
+
 def test_a_data_directory_without_meta_properties_is_a_warning(data, capsys):
     (data / "meta.properties").unlink()
     status, events = run_json(capsys, "verify", data)
