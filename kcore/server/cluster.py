@@ -30,7 +30,6 @@ from kcore.errors import (
 )
 from kcore.log.log_iteration import Isolation
 from kcore.metadata import znodes
-from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import STOP_PING_MS, MetadataStore, Node, SessionExpired
 from kcore.protocol.api_keys import ApiKey
@@ -41,6 +40,7 @@ from kcore.server.broker_identity import check_is_no_file, check_store_exists
 from kcore.server.broker_parts import GivenAuthorizer, telemetry_receiver_of
 from kcore.server.call_arguments import integer, string
 from kcore.server.cluster_partitions import ClusterPartitions, reasons_text
+from kcore.server.cluster_settings import cluster_settings, rack_settings, store_address
 from kcore.server.cluster_transactions import ClusterHost
 from kcore.server.config.kafka_config import KafkaConfig
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, RecordMetadata
@@ -52,35 +52,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ARGUMENTS = ("brokers", "data_dir", "store", "host", "racks", "time", "authorizer", "telemetry_receiver", "act_like")
-#: How long a broker may be silent until the others take it for dead.
-SESSION_TIMEOUT_MS = 4000
-#: A follower's wait after a fetch that failed.  A new partition's first one often does, because its leader has not
-#: begun; the first record with acks=all waits for the next.
-FETCH_BACKOFF_MS = 100
 #: How long start(), stop() and create_topic() wait for the brokers to agree, besides the session timeout, which passes
 #: until they learn of one that has failed.
 WAIT_MS = 30_000
 #: The same of what a caller waits for, in seconds.
 WAIT_S = 30
 _POLL_MS = 10
-
-
-def cluster_settings(brokers: int) -> dict[str, int]:
-    """Settings of the brokers of a cluster on one machine, where they differ from those of a broker alone."""
-    replicas = min(3, brokers)
-    return {
-        "default.replication.factor": replicas,
-        "offsets.topic.replication.factor": replicas,
-        "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
-        # Brokers of one machine answer at once.
-        "controlled.shutdown.retry.backoff.ms": 200,
-    }
-
-
-def store_address(data_dir: str) -> str:
-    """The store of a cluster whose brokers have data_dir/0, data_dir/1, …, unless it has another."""
-    return f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
 
 
 class Cluster:
@@ -128,7 +105,7 @@ class Cluster:
                 raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: {instead}")
         if act_like is not None:
             settings["kcore.act.like"] = act_like
-        self._racks = _checked_racks(racks, brokers)
+        self._racks = rack_settings(racks, brokers)
         self._config = {**cluster_settings(brokers), **settings}
         # Wrong settings raise here, before a directory or a store is made.
         checked = KafkaConfig(self._config, other_names=_ARGUMENTS)
@@ -685,14 +662,3 @@ class Cluster:
         if not 0 <= number < self._count:
             raise ValueError(f"broker {number}: {ids}")
         return number
-
-
-def _checked_racks(racks: Sequence[str | None] | None, brokers: int) -> list[dict[str, str]]:
-    """The setting that each broker gets.  Raises TypeError, ValueError."""
-    if racks is None:
-        return [{}] * brokers
-    if isinstance(racks, str) or not all(rack is None or isinstance(rack, str) for rack in racks):
-        raise TypeError(f"racks must be a list of a str or None for each broker, not {racks!r}")
-    if len(racks) != brokers:
-        raise ValueError(f"racks={list(racks)!r}: expected {brokers}, one for each broker")
-    return [{} if rack is None else {"broker.rack": rack} for rack in racks]

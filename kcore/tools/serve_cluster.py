@@ -21,7 +21,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.broker_identity import check_is_no_file
-from kcore.server.cluster import cluster_settings, store_address
+from kcore.server.cluster_settings import cluster_settings, store_address
 from kcore.server.config.listeners import authority, bracketed, host_and_port
 from kcore.tools import config_file
 from kcore.tools.bootstrap import default_bootstrap
