@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from kcore.server.membership import BrokerBase, Membership
     from kcore.server.requests.client_telemetry import ClientTelemetryReceiver
     from kcore.server.topics.admin_manager import AdminManager
+    from kcore.server.web_process import PageUrl, WebProcess
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,7 @@ class Broker:
         self._membership: Membership | None = None  # there earlier, for cancel_start()
         self._parts = ExitStack()
         self._lock = threading.Lock()
+        self._page: WebProcess | None = None  # of http
         self._pid: int | None = None
         self._is_serving = False  # between the end of _start() and the beginning of a restart or stop
         self._stopped = False
@@ -199,6 +201,8 @@ class Broker:
     def _end(self) -> None:
         self._stopped = True
         self._is_serving = False
+        if self._page is not None:
+            self._page.stop()
         if self._plan.is_temporary and self._running is not None:
             self._running.base.logs.discard_data()
         try:
@@ -473,6 +477,23 @@ class Broker:
             return None
         host, port = self._plan.monitoring
         return f"http://{authority(host, port)}"
+
+    @property
+    def http(self) -> PageUrl:
+        """The address of a page about this broker for a browser (docs/web.md); a notebook shows it as a link.
+
+        The first use starts the page, a `kcore web` process on a free port of 127.0.0.1 that ends with the broker; so
+        does the next use after that process was ended.  Raises ImportError without kcore[web], OSError, RuntimeError
+        unless the broker runs.
+        """
+        from kcore.server.web_process import WebProcess  # a broker alone starts no other process
+
+        self._check_running()  # a forked child may have got the lock locked
+        with self._lock:
+            self._check_running()
+            if self._page is None or not self._page.is_running:
+                self._page = WebProcess.started("broker.http", self.bootstrap_servers)
+            return self._page.url
 
     def _serve_monitoring(self, host: str, port: int) -> tuple[str, int]:
         """With the port that it got."""

@@ -48,6 +48,7 @@ from kcore.server.in_process_transaction import Transaction
 
 if TYPE_CHECKING:
     from kcore.server.requests.client_telemetry import ClientTelemetryReceiver
+    from kcore.server.web_process import PageUrl, WebProcess
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +132,7 @@ class Cluster:
         self._ports: dict[int, int] = {}
         self._is_stopped = False  # all at once, by stop()
         self._store: MetadataStore | None = None
+        self._page: WebProcess | None = None  # of http
         self._partitions = ClusterPartitions(self)
         self._turns = count()  # of records without a key
 
@@ -296,6 +298,10 @@ class Cluster:
         atexit.unregister(self.stop)
         with self._lock:
             self._is_stopped = True
+            page, self._page = self._page, None
+        if page is not None:
+            page.stop()
+        with self._lock:
             if self._store is not None:
                 self._store.close()
                 self._store = None
@@ -351,6 +357,18 @@ class Cluster:
     def data_dir(self) -> str | None:
         """Broker N has data_dir/N; None before a cluster with a temporary one has started."""
         return self._data_dir
+
+    @property
+    def http(self) -> PageUrl:
+        """As Broker.http, about all brokers.  The page ends with stop() of all of them."""
+        from kcore.server.web_process import WebProcess
+
+        self._check_process()
+        with self._lock:
+            self._check_not_stopped()
+            if self._page is None or not self._page.is_running:
+                self._page = WebProcess.started("cluster.http", self.bootstrap_servers)
+            return self._page.url
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: Any

@@ -128,9 +128,9 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
     page = None
     try:
         if args.http is not None:
-            from kcore.tools.web_process import WebProcess  # a broker alone starts no other process
+            from kcore.tools.http_option import page_beside  # a broker alone starts no other process
 
-            page = WebProcess(args.http)
+            page = page_beside(args.http)
         if args.parent is not None:
             end_with_parent(args.parent)
         logging.basicConfig(

@@ -27,8 +27,8 @@ from kcore.tools import config_file
 from kcore.tools.bootstrap import default_bootstrap
 from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, addresses
 from kcore.tools.hints import absolute_script, client_hint, script, short
+from kcore.tools.http_option import page_beside
 from kcore.tools.serve_settings import given_settings
-from kcore.tools.web_process import WebProcess
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
 #: one to see what happens.
@@ -144,7 +144,7 @@ class _ServedCluster:
         self._overrides = [f"{name}={value}" for name, value in settings.items() if name not in given]
         self._overrides += args.overrides
         self._store = args.store or store_address(args.data)
-        self._page = None if args.http is None else WebProcess(args.http)
+        self._page = None if args.http is None else page_beside(args.http)
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._addresses: dict[int, str] = {}

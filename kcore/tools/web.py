@@ -16,12 +16,13 @@ import click
 from kcore.common.optional_packages import missing_package
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.inspect import log_files
+from kcore.server.web_process import page_url
 from kcore.tools.bootstrap import bootstrap_option
 from kcore.tools.command_line import DIRECTORY, OK, Arguments, addresses
 from kcore.tools.commands import command
+from kcore.tools.http_option import DEFAULT_ADDRESS, http_socket, is_loopback
 from kcore.tools.parent_process import end_with_parent
 from kcore.tools.stop_signals import stop_on_signal
-from kcore.tools.web_process import DEFAULT_ADDRESS, http_socket, is_loopback, page_url
 
 if TYPE_CHECKING:
     import uvicorn
@@ -90,7 +91,7 @@ def run(args: Arguments) -> int:
         text = f"everybody who reaches {host}:{port} can {may} all topics: the page asks for no password"
         print(f"kcore: {text}", file=sys.stderr)
     if args.http_socket is None:
-        print(f"kcore: {page_url(host, port)}", flush=True)
+        print(f"kcore: {page_url(listener)}", flush=True)
 
     class Server(uvicorn.Server):
         @contextmanager

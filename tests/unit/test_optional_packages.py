@@ -54,6 +54,8 @@ IN_PYTHON = [
         "kcore.Broker(kcore_monitoring_address='127.0.0.1:0').start()",
         "kcore.monitoring.address needs prometheus-client: pip install 'kcore[metrics]'",
     ),
+    ("uvicorn", "kcore.Broker().start().http", "broker.http needs uvicorn: pip install 'kcore[web]'"),
+    ("starlette", "kcore.Cluster(1).start().http", "cluster.http needs starlette: pip install 'kcore[web]'"),
     (
         "kazoo",
         "kcore.Broker(store='zookeeper://h:1', broker_id=1).start()",
@@ -86,6 +88,11 @@ ON_THE_COMMAND_LINE = [
     ),
     ("starlette", ["web", "."], "kcore web needs starlette: pip install 'kcore[web]'"),
     ("uvicorn", ["web", "."], "kcore web needs uvicorn: pip install 'kcore[web]'"),
+    (
+        "jinja2",
+        ["serve", "--data", "/no/such/directory", "--http", "127.0.0.1:0"],
+        "--http needs jinja2: pip install 'kcore[web]'",
+    ),
     ("jinja2", ["web", "."], "kcore web needs jinja2: pip install 'kcore[web]'"),
 ]
 
