@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from kcore.client.group_client import GroupClient, ListedGroup
 from kcore.common.text import plain_error
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import UnknownTopicOrPartition
+from kcore.web.answer_times import MOST_LINES, lines_of
 from kcore.web.catalog import TopicSummary, since_text
 from kcore.web.listing import rows_of, wanted_of
 from kcore.web.sampler import Point, Sampler
@@ -41,6 +42,8 @@ def brokers(site: Site, request: Request) -> Response:
         catalog=sampler.catalog,
         problem=sampler.problem,
         samples_all=sampler.samples_all,
+        answer_ms=site.answers().last(),
+        most_lines=MOST_LINES,
     )
 
 
@@ -182,9 +185,13 @@ def group(site: Site, request: Request) -> Response:
 
 
 def plot(site: Site, request: Request) -> Response:
-    """The points of a plot as JSON: {"label": ..., "t": seconds since 1970, "y": values or null}."""
+    """The points of a plot as JSON: {"t": seconds since 1970, "lines": [{"label": ..., "y": values or null}, ...]}."""
     sampler = site.watcher()
     query = request.query_params
+    if "answers" in query:
+        answered = site.answers().rows()
+        lines = [_line(f"broker {broker}, ms", values) for broker, values in lines_of(answered)]
+        return JSONResponse({"t": [row.at_ms / 1000 for row in answered], "lines": lines})
     if "topic" in query:
         sampler.watch_topic(query["topic"])
         label, points = "records per second", sampler.topic_rates(query["topic"])
@@ -193,7 +200,12 @@ def plot(site: Site, request: Request) -> Response:
         label, points = "lag in records", sampler.groups.points(query["group"])
     else:
         label, points = "records per second", sampler.cluster_rates()
-    return JSONResponse({"label": label, "t": [at_ms / 1000 for at_ms, _ in points], "y": [y for _, y in points]})
+    line = _line(label, [value for _, value in points])
+    return JSONResponse({"t": [at_ms / 1000 for at_ms, _ in points], "lines": [line]})
+
+
+def _line(label: str, values: Iterable[float | None]) -> dict[str, Any]:
+    return {"label": label, "y": [None if value is None else round(value, 3) for value in values]}
 
 
 PAGES = {

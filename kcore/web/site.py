@@ -14,10 +14,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from kcore.client.admin_client import Address
+from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.text import counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.log.partition_metadata import format_topic_id
 from kcore.web import shown
+from kcore.web.answer_times import AnswerTimes
 from kcore.web.cluster_reader import TIMEOUT_MS, ClusterReader
 from kcore.web.jobs import Jobs
 from kcore.web.listing import url
@@ -60,22 +62,29 @@ class Site:
         self.time = time
         self.cluster: ClusterReader | None = None
         self.sampler: Sampler | None = None
+        self.answer_times: AnswerTimes | None = None
         if settings.bootstrap:
             self.cluster = ClusterReader(settings.bootstrap, timeout_ms=settings.timeout_ms, time=time)
             self.sampler = Sampler(self.cluster, time=time)
+            self.answer_times = AnswerTimes(self.cluster, time=time)
         self.jobs = Jobs(time)
         self._templates = _templates(self)
 
     def start(self) -> None:
-        if self.sampler is not None:
-            self.sampler.start()
+        for thread in self._threads():
+            thread.start()
 
     def close(self) -> None:
         self.jobs.close()
-        if self.sampler is not None:
-            self.sampler.shutdown()
+        for thread in self._threads():
+            thread.initiate_shutdown()
+        for thread in self._threads():
+            thread.await_shutdown()
         if self.cluster is not None:
             self.cluster.close()
+
+    def _threads(self) -> list[ShutdownableThread]:
+        return [thread for thread in (self.sampler, self.answer_times) if thread is not None]
 
     def reader(self) -> ClusterReader:
         """Raises NotThere."""
@@ -88,6 +97,12 @@ class Site:
         self.reader()
         assert self.sampler is not None
         return self.sampler
+
+    def answers(self) -> AnswerTimes:
+        """Raises NotThere."""
+        self.reader()
+        assert self.answer_times is not None
+        return self.answer_times
 
     def sections(self) -> list[tuple[str, str]]:
         """Address and name of the pages that each page links to."""

@@ -249,6 +249,33 @@ def test_plots_are_drawn_and_times_are_those_of_the_reader(tab):
     assert f", {(hour + 9) % 24:02}:" in shown
 
 
+def test_the_answer_times_of_the_brokers_are_lines_of_one_plot_that_differ(tab, cluster):
+    opened = tab(viewport=PHONE)
+    page = opened.open("/")
+    figure = page.locator("figure", has_text="Answer time of each broker, in ms")
+    # The colors of the first line and of the second one.
+    drawn = """figure => {
+        const canvas = figure.querySelector("canvas");
+        const pixels = canvas ? canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data : [];
+        let blue = 0, red = 0;
+        for (let at = 0; at < pixels.length; at += 4) {
+            if (pixels[at + 2] > pixels[at] + 100) blue++;
+            if (pixels[at] > pixels[at + 2] + 50) red++;
+        }
+        return blue > 0 && red > 0;
+    }"""
+    wait_until(lambda: figure.evaluate(drawn), pause_s=0.2)
+    labels = figure.locator(".u-legend .u-label").all_inner_texts()
+    assert labels == ["time", *(f"broker {number}, ms" for number in sorted(cluster.brokers))]
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert all(box["x"] + box["width"] <= PHONE["width"] for box in boxes(figure.locator("canvas, .u-series")))
+    assert re.search(r"answers after \d+\.\d\d ms", page.locator("#live tbody").inner_text())
+
+
+def boxes(located):
+    return [one.bounding_box() for one in located.all()]
+
+
 def test_pages_work_without_javascript(tab):
     opened = tab(java_script_enabled=False)
     page = opened.open("/groups")

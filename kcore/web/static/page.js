@@ -15,23 +15,32 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// Lines differ in color and, for who does not see that, in their dashes.
+function lineStyle(number, count) {
+  if (count === 1) return { stroke: color("--plot") };
+  const lightness = matchMedia("(prefers-color-scheme: dark)").matches ? 68 : 38;
+  return { stroke: `hsl(${(200 + 137 * number) % 360} 65% ${lightness}%)`, dash: [[], [10, 4], [3, 3]][number % 3] };
+}
+
 async function draw(figure) {
   const response = await fetch(figure.dataset.plot);
   if (!response.ok) return;
-  const { label, t, y } = await response.json();
-  const width = figure.clientWidth;
-  if (figure.plot && figure.plotWidth === width) {
-    figure.plot.setData([t, y]);
+  const { t, lines } = await response.json();
+  const data = [t, ...lines.map((line) => line.y)];
+  const drawn = JSON.stringify([figure.clientWidth, ...lines.map((line) => line.label)]);
+  if (figure.plot && figure.drawn === drawn) {
+    figure.plot.setData(data);
     return;
   }
   if (figure.plot) figure.plot.destroy();
-  figure.plotWidth = width;
+  figure.drawn = drawn;
+  const width = figure.clientWidth;
   const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line"), width: 1 } };
   const numbers = { ...axis, size: 70, values: (_, values) => values.map((value) => value.toLocaleString()) };
-  const line = { label, stroke: color("--plot"), width: 2, spanGaps: false };
+  const series = lines.map(({ label }, number) => ({ label, width: 2, spanGaps: false, ...lineStyle(number, lines.length) }));
   figure.plot = new uPlot(
-    { width, height: 200, series: [{ label: "time" }, line], axes: [axis, numbers], scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } } },
-    [t, y], figure);
+    { width, height: 200, series: [{ label: "time" }, ...series], axes: [axis, numbers], scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } } },
+    data, figure);
 }
 
 function drawAll() {
@@ -46,7 +55,7 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 window.addEventListener("resize", drawAll);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  for (const figure of document.querySelectorAll("[data-plot]")) figure.plotWidth = 0;
+  for (const figure of document.querySelectorAll("[data-plot]")) figure.drawn = "";
   drawAll();
 });
 document.addEventListener("htmx:afterSettle", (event) => localTimes(event.target.parentElement || document));

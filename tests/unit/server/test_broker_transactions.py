@@ -212,9 +212,9 @@ def test_a_commit_below_min_insync_replicas_says_which_partition_has_too_few_and
         transaction = cluster.transaction("shop")
         transaction.produce("t", "a")
         cluster.kill(1)
-        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 500)
+        monkeypatch.setattr(in_process_transaction, "WAIT_MS", 3000)  # long enough to be refused once
         wait_until(lambda: cluster.isr("t") == [0] == cluster.isr("__transaction_state"))
-        says = rf": waited 500 ms: .*NotEnoughReplicas: {short}: ISR \[0\], min.insync.replicas 2$"
+        says = rf": waited 3000 ms: .*NotEnoughReplicas: {short}: ISR \[0\], min.insync.replicas 2$"
         with pytest.raises(errors.RequestTimedOut, match=says):
             transaction.commit()
         with pytest.raises(errors.RequestTimedOut, match=says):

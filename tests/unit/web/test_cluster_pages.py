@@ -128,11 +128,12 @@ def test_plots_have_the_rate_of_topics_and_the_lag_of_groups(cluster, page):
         cluster.brokers[cluster.leader("orders", 7)].produce("orders", "one more", partition=7)
         site.sampler.step()
         rates = client.get("/plot.json?topic=orders").json()
-        assert len(rates["t"]) == len(rates["y"]) > 0
-        assert max(rate for rate in rates["y"] if rate is not None) > 0
-        assert sum(client.get("/plot.json").json()["y"]) > 0
-        assert client.get("/plot.json?group=plotted").json()["y"][-1] == 235
-        assert client.get("/plot.json?topic=nothing").json()["y"] == []
+        (line,) = rates["lines"]
+        assert len(rates["t"]) == len(line["y"]) > 0
+        assert max(rate for rate in line["y"] if rate is not None) > 0
+        assert sum(client.get("/plot.json").json()["lines"][0]["y"]) > 0
+        assert client.get("/plot.json?group=plotted").json()["lines"][0]["y"][-1] == 235
+        assert client.get("/plot.json?topic=nothing").json()["lines"][0]["y"] == []
 
 
 def test_a_replica_whose_broker_is_dead_or_behind_says_so(cluster, page):

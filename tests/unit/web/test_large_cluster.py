@@ -6,6 +6,7 @@ from bench.flow.fake_cluster import FakeCluster, serving
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
+from kcore.web.answer_times import AnswerTimes
 from kcore.web.sampler import WATCHED, Sampler
 from tests.unit.web.pages import cells, opened
 
@@ -43,10 +44,15 @@ def large():
         yield cluster
 
 
+def stop_threads(monkeypatch):
+    for thread in (Sampler, AnswerTimes):
+        monkeypatch.setattr(thread, "start", lambda thread: None)
+
+
 @pytest.fixture
 def page(large, monkeypatch):
-    """Asks for an address: the page, and what the cluster was asked for it.  The sampler's thread stands still."""
-    monkeypatch.setattr(Sampler, "start", lambda sampler: None)
+    """Asks for an address: the page, and what the cluster was asked for it.  The site's threads stand still."""
+    stop_threads(monkeypatch)
     with opened([large.address]) as (client, site):
         site.sampler.step()
 
@@ -102,7 +108,7 @@ def test_the_metadata_of_all_topics_are_asked_for_again_only_after_a_rest(page, 
 
 
 def test_the_list_of_topics_is_awaited_only_for_a_moment(large, monkeypatch):
-    monkeypatch.setattr(Sampler, "start", lambda sampler: None)
+    stop_threads(monkeypatch)
     with opened([large.address]) as (client, site):
         text = client.get("/topics").text
         assert "The list of topics is being read" in text and 'hx-trigger="every 1s"' in text
