@@ -58,7 +58,7 @@ class AnswerTimes(ShutdownableThread):
     def step(self) -> None:
         """Ask all brokers, at the same time."""
         try:
-            brokers = self._reader.brokers().brokers.values()
+            brokers: Collection[Node] = self._reader.brokers().brokers.values()
         except (OSError, KafkaError):
             brokers = ()
         self._close_all_but(brokers)
