@@ -58,9 +58,9 @@ class AnswerTimes(ShutdownableThread):
     def step(self) -> None:
         """Ask all brokers, at the same time."""
         try:
-            brokers: Collection[Node] = self._reader.brokers().brokers.values()
+            brokers = list(self._reader.brokers().brokers.values())
         except (OSError, KafkaError):
-            brokers = ()
+            brokers = []
         self._close_all_but(brokers)
         answers = all_answers(brokers, self._answer_ms)
         row = Row(self._time.milliseconds(), {broker.broker_id: _known(answers[broker]) for broker in brokers})

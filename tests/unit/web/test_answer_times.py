@@ -37,7 +37,6 @@ def test_the_time_of_a_slow_broker_has_its_delay_and_that_of_another_one_is_its_
         times.step()
         rows = times.rows()
     assert [set(row.answer_ms) for row in rows] == [{0, 1}] * 3
-    assert [row.at_ms for row in rows] == sorted(row.at_ms for row in rows)
     assert rows[1].answer_ms[1] >= DELAY_S * 1000
     assert all(value > 0 for row in rows for value in row.answer_ms.values())
     assert times.last() == rows[-1].answer_ms
@@ -45,9 +44,9 @@ def test_the_time_of_a_slow_broker_has_its_delay_and_that_of_another_one_is_its_
 
 def test_a_broker_without_an_answer_is_a_gap_and_one_that_is_back_goes_on():
     settings = {"zookeeper_session_timeout_ms": LONG_MS, "offsets_topic_num_partitions": 1}
-    with kcore.Cluster(2, **settings) as cluster, answer_times(cluster.brokers[0], timeout_ms=3_000) as times:
+    with kcore.Cluster(2, **settings) as cluster, answer_times(cluster.brokers[0]) as times:
         times.step()
-        with KafkaClusterFixture(cluster).fault("ApiVersions", client_id=CLIENT_ID, silent=True, broker=1):
+        with KafkaClusterFixture(cluster).fault("ApiVersions", client_id=CLIENT_ID, cut="before", broker=1):
             times.step()
         times.step()
         assert [row.answer_ms[1] is None for row in times.rows()] == [False, True, False]
