@@ -341,6 +341,37 @@ def test_each_worker_of_xdist_has_brokers_of_its_own(pytester):
     result.stdout.fnmatch_lines(["*- kafka_session -*", "orders-*: offsets from 0, end 1, leader *"])
 
 
+def test_coroutines_as_tests_and_fixtures_use_the_broker_with_anyio(pytester):
+    pytester.makepyfile("""
+        import aiokafka
+        import pytest
+
+        pytestmark = pytest.mark.anyio
+
+        @pytest.fixture
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.fixture
+        async def producer(kafka):
+            async with aiokafka.AIOKafkaProducer(**kafka.aiokafka()) as producer:
+                yield producer
+
+        @pytest.mark.kafka({"orders": 1})
+        async def test_orders(kafka, producer):
+            await producer.send_and_wait("orders", b"a book")
+            async with aiokafka.AIOKafkaConsumer("orders", **kafka.aiokafka_consumer("shop")) as consumer:
+                assert (await consumer.getone()).value == b"a book"
+                await consumer.commit()
+                await kafka.aio.wait_for_lag("shop")
+            await producer.send_and_wait("orders", b"a pen")
+            await kafka.aio.wait_for_lag("shop", timeout=0.1)
+    """)
+    result = run_pytest(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *WaitTimedOut: *shop*"])
+
+
 def test_a_wait_that_pytest_timeout_ends_is_reported_with_the_brokers(pytester):
     pytester.makepyfile("""
         import pytest
