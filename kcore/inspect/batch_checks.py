@@ -84,13 +84,13 @@ def check_name(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
             f"its batches have the offsets {own} to {last[-1]}, as {segment_file('', own, LOG_SUFFIX)} must: if both "
             "files were swapped, give each its name; if one was copied over the other, remove this one"
         )
-        return Problem(segment.path, text, own, 0)
+        return Problem(segment.path, text, own, 0, is_wrong_name=True)
     if len(rows) > 1 and not inside.all() and (first[1:] == last[:-1] + 1).all():
         text = (
             f"its batches have the offsets {own} to {last[-1]}, without a gap, and do not fit here: they are of "
             "another log, or the file has another segment's name"
         )
-        return Problem(segment.path, text, own, 0)
+        return Problem(segment.path, text, own, 0, is_wrong_name=True)
     return None
 
 

@@ -74,6 +74,8 @@ class Problem(NamedTuple):
     gaps: int = 0
     #: Gaps that compaction left.  Neither damage nor a warning.
     explained: bool = False
+    #: A file has a wrong name, or is another log's: only a person can know which, so a repair leaves the log alone.
+    is_wrong_name: bool = False
 
     @property
     def damage(self) -> bool:
@@ -203,7 +205,7 @@ class PartitionFiles:
             f"the name is wrong: the batches begin at offset {base}, and go on without a gap, so no record is missing; "
             f"rename the .log, and the indexes that have this name, to {segment_file('', base, '')}.*"
         )
-        return Problem(path, text, base, 0)
+        return Problem(path, text, base, 0, is_wrong_name=True)
 
     def next_base(self, base: int) -> int | None:
         """Where the following segment starts; None for the last one."""

@@ -311,8 +311,11 @@ class DirectoryExamination(_Examination):
         progress.clear()
         self.examined |= {"files": summary.files, "bytes": summary.bytes}
         for directory, found in problems.items():
-            only_gaps = all(problem.gaps for problem in found)
-            yield directory, findings.of_damage(directory, [*map(problem_text, found)], only_gaps=only_gaps)
+            # The name of a file comes first: once it is right, much of the rest is.
+            found.sort(key=lambda problem: not problem.is_wrong_name)
+            only_gaps, wrong_name = all(problem.gaps for problem in found), found[0].is_wrong_name
+            texts = [*map(problem_text, found)]
+            yield directory, findings.of_damage(directory, texts, only_gaps=only_gaps, wrong_name=wrong_name)
 
     def _lost_records(self, directory: str) -> Iterator[Finding]:
         try:

@@ -284,17 +284,22 @@ _ADVICE = {
 # -- a directory ------------------------------------------------------------------------------------------------------
 
 
-def of_damage(directory: str, problems: Collection[str], *, only_gaps: bool = False) -> Finding:
+def of_damage(
+    directory: str, problems: Collection[str], *, only_gaps: bool = False, wrong_name: bool = False
+) -> Finding:
     """problems: of one partition, or of the small files of a data directory, as `kcore verify` names them.  only_gaps:
-    all of them are offsets that no file here has."""
+    all of them are offsets that no file here has.  wrong_name: the first one is of a file's name."""
     first, *others = problems
     more = f", and {counted(len(others), 'damaged place')} more" if others else ""
-    mend = f"`kcore repair {shlex.quote(directory)}`"
+    quoted = shlex.quote(directory)
+    mend = f"`kcore repair {quoted}`"
     if only_gaps:
         mend = (
             "no repair brings these records back: copy the segment from a backup or from another replica, or delete "
             "this replica while another broker leads the partition, and its broker copies it anew"
         )
+    elif wrong_name:
+        mend = f"no repair changes this log until you rename the file or move it away; then `kcore verify {quoted}`"
     return Finding("damage", f"{first}{more}", mend)
 
 

@@ -381,6 +381,20 @@ def test_for_a_gap_that_no_repair_fills_another_copy_is_named(tmp_path, capsys):
     assert kinds["damage"][0]["mend"] == f"`kcore repair {directory}`"
 
 
+@pytest.mark.parametrize("base", [25, 900])
+def test_for_a_file_that_repair_leaves_alone_no_repair_is_named(base, tmp_path, capsys):
+    directory = replica(tmp_path / "data" / "t-0", plain(0, 50, 1))
+    other = replica(tmp_path / "other" / "t-0", plain(0, 50, 1))
+    (first,) = sorted(other.glob("*.log"))[:1]
+    shutil.copy(first, directory / f"{base:020}.log")
+    _, kinds, _ = examine(capsys, directory)
+    (finding,) = kinds["damage"]
+    assert finding["what"].startswith(f"{directory / f'{base:020}.log'}: ")
+    assert "kcore repair" not in finding["mend"] and finding["mend"].endswith(f"`kcore verify {directory}`")
+    assert main(["repair", str(directory)]) == 1
+    assert "nothing can be repaired" in capsys.readouterr().out
+
+
 def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
     directory = tmp_path / "data"
     with kcore.Broker(directory, **SETTINGS) as broker:
