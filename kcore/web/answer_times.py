@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -109,11 +110,11 @@ def _known(answer: float | Exception) -> float | None:
 
 def lines_of(rows: Iterable[Row]) -> list[tuple[int, list[float | None]]]:
     """(broker id, a value for each row, None where the broker was not there or did not answer), by id.  Of more than
-    MOST_LINES brokers those whose slowest answer was the slowest."""
+    MOST_LINES brokers those whose slowest answer was the slowest; no answer is slower than all."""
     rows = list(rows)
     slowest: dict[int, float] = {}
     for row in rows:
         for broker, answer_ms in row.answer_ms.items():
-            slowest[broker] = max(slowest.get(broker, 0.0), answer_ms or 0.0)
+            slowest[broker] = max(slowest.get(broker, 0.0), math.inf if answer_ms is None else answer_ms)
     shown = sorted(sorted(slowest, key=lambda broker: (-slowest[broker], broker))[:MOST_LINES])
     return [(broker, [row.answer_ms.get(broker) for row in rows]) for broker in shown]

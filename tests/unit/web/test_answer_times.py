@@ -113,3 +113,9 @@ def test_a_page_of_directories_alone_has_no_such_plot(tmp_path, address):
         assert site.answer_times is None
         assert "/plot.json" not in client.get("/", follow_redirects=True).text
         assert client.get("/plot.json?answers=1").status_code == 404
+
+
+def test_a_broker_that_never_answers_is_among_the_slowest():
+    answers = {broker: 1.0 + broker for broker in range(MOST_LINES)}
+    shown = [broker for broker, _ in lines_of([Row(0, {**answers, 99: None})])]
+    assert shown == [*range(1, MOST_LINES), 99]
