@@ -181,7 +181,7 @@ class Processor(ShutdownableThread):
                 self._accepts[fd]()
             else:
                 self._on_wake()
-        # What this turn leaves behind, in the order in which it became possible.
+        # What this turn has made possible, in that order.
         while self._completions:
             connection, chunks = self._completions.popleft()
             self._answer(connection, chunks)

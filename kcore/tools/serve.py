@@ -264,7 +264,8 @@ def _configured_broker(args: Arguments) -> Broker:
 
 
 def _print_unused_store(zookeeper_connect: str | None, store: str | None, data_dir: str) -> None:
-    """A broker does not join the cluster of a settings file unless it is told to: it may be one in production."""
+    """Say which store the broker uses, if that is not the ZooKeeper of its settings file: only --store has it join that
+    cluster, which may be one in production."""
     asked = f"zookeeper://{zookeeper_connect}"
     if zookeeper_connect is not None and store != asked:
         used = f"it is alone, with its store in {data_dir}" if store is None else f"its store is {store}"

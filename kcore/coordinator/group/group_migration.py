@@ -34,8 +34,8 @@ from kcore.protocol.messages.consumer_protocol import (
 )
 
 CONSUMER = "consumer"
-#: The assignors that come with clients.  What they write into an assignment beside partitions is of no use to anybody:
-#: librdkafka repeats there what the member has told it.
+#: The assignors that come with clients.  Nobody reads the user data of their assignments: librdkafka's leader copies into
+#: a member's assignment the user data of that member's own subscription.
 CLIENTS_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
