@@ -75,7 +75,7 @@ class BlockingSender:
         self._is_closed = False
         self._correlation_id = 0
         self._api_versions: dict[ApiKey, tuple[int, int]] | None = None
-        self._is_kafka = False  # whether this connection has answered more than ApiVersions
+        self._is_kafka = False  # whether this address has ever answered more than ApiVersions
         self._buffer = bytearray(_SMALLEST_BUFFER)
 
     def send(self, request: Message, api_version: int) -> Message:
@@ -207,7 +207,7 @@ class BlockingSender:
     def _disconnect(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
-            self._api_versions, self._is_kafka = None, False
+            self._api_versions = None
         if connection is not None:
             connection.close()
 

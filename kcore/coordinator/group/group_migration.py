@@ -34,8 +34,8 @@ from kcore.protocol.messages.consumer_protocol import (
 )
 
 CONSUMER = "consumer"
-#: The assignors that come with clients.  Nobody reads the user data of their assignments: librdkafka's leader copies into
-#: a member's assignment the user data of that member's own subscription.
+#: The assignors that come with clients.  Nobody reads the user data of their assignments: librdkafka's leader copies
+#: them from the subscription of the same member.
 CLIENTS_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 

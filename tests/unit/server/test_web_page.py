@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,12 @@ def read(url):
         return urllib.request.urlopen(url, timeout=60).read().decode()
     except OSError:
         return ""
+
+
+def is_open(url):
+    """Whether anybody listens there."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", int(re.search(r":(\d+)/$", url)[1]))) == 0
 
 
 def page_process(url):
@@ -52,7 +59,7 @@ def test_a_brokers_page_is_its_own_until_the_broker_stops():
         assert broker.http == url
         broker.restart()
         assert broker.http == url and broker.bootstrap_servers in read(url)
-    assert read(url) == ""
+    assert not is_open(url)
 
 
 def test_a_notebook_shows_the_address_as_a_link():
@@ -71,7 +78,7 @@ def test_a_clusters_page_shows_its_brokers_and_outlives_one():
         cluster.kill(0)
         assert cluster.http == url
         wait_until(lambda: re.findall(r'<td class="right">(\d+)</td>', read(url)) == ["1"])
-    assert read(url) == ""
+    assert not is_open(url)
     with pytest.raises(RuntimeError, match="the cluster has stopped"):
         cluster.http  # noqa: B018
 
@@ -83,7 +90,7 @@ def test_a_page_ends_with_a_killed_broker():
         assert read(url)
     finally:
         broker.kill()
-    assert read(url) == ""
+    assert not is_open(url)
 
 
 def test_a_page_that_has_ended_is_started_again():

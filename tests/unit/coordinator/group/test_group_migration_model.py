@@ -23,7 +23,7 @@ ANEW = {error.code for error in (FencedMemberEpoch, GroupIdNotFound, IllegalGene
 
 
 class NewClient:
-    """A client of the new protocol.  owned: the partitions that it reads.  told: the partitions of the last assignment that it got."""
+    """A client of the new protocol.  owned: the partitions that it reads.  told: those that it was assigned last."""
 
     def __init__(self, model, member_id):
         self.model, self.member_id = model, member_id
