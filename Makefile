@@ -19,6 +19,8 @@ SPARK ?= --quick
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_NO_COMPILE := 1
+# Where this is set, each of the thousands of processes of the tests would compile all it imports again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-threads lint docs bench bench-peers interop wheel sanitize clean wheels built dev
