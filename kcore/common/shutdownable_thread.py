@@ -17,6 +17,8 @@ class ShutdownableThread:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        #: Whether it may go on; false from initiate_shutdown() on, and after an error.  Plain: it is read at each step.
+        self.is_running = True
         self._shutdown_initiated = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -26,10 +28,6 @@ class ShutdownableThread:
 
     def wake_up(self) -> None:
         """Make a do_work() that waits return soon.  Called once shutdown has been initiated."""
-
-    @property
-    def is_running(self) -> bool:
-        return not self._shutdown_initiated.is_set()
 
     def start(self) -> None:
         self._thread.start()
@@ -45,6 +43,7 @@ class ShutdownableThread:
         self._shutdown_initiated.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
 
     def initiate_shutdown(self) -> None:
+        self.is_running = False
         self._shutdown_initiated.set()
         self.wake_up()
 
@@ -59,10 +58,10 @@ class ShutdownableThread:
 
     def _run(self) -> None:
         try:
-            is_ended = self._shutdown_initiated.is_set
-            while not is_ended():
+            while self.is_running:
                 self.do_work()
         except Exception:
             logger.exception("%s: stopped by an error", self.name)
         finally:
+            self.is_running = False
             self._shutdown_initiated.set()

@@ -697,7 +697,8 @@ cdef int write_value(Writer w, const Op *op, object value, bint flexible) except
     elif kind == K_BOOL:
         return w.integer(1 if value else 0, 1)
     elif kind == K_UUID:
-        return w.raw(<const char *><bytes>value.bytes, 16)
+        raw = value.int.to_bytes(16, "big")  # as its .bytes, a property in Python
+        return w.raw(<const char *><bytes>raw, 16)
     elif kind == K_FLOAT64:
         number = value
         memcpy(&bits, &number, 8)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage, OffsetOutOfRange
-from kcore.record.memory_records import EMPTY, MemoryRecords
+from kcore.record.memory_records import EMPTY
 from kcore.replica.api_errors import api_error
 from kcore.replica.fetch_params import (
     FUTURE_LOCAL_REPLICA_ID,
@@ -24,7 +24,6 @@ from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import FetchDataInfo
-    from kcore.record.file_records import FileRecords
     from kcore.replica.damage_checks import DamageChecks
     from kcore.replica.replica_meters import ReplicaMeters
     from kcore.replica.replica_selector import PreferredReadReplica
@@ -152,6 +151,7 @@ class LocalReads:
         result = ReadResult([], [], [])
         remaining, soft_limit = params.max_bytes, not params.hard_max_bytes
         replica_id, replica_epoch, quota = params.replica_id, params.replica_epoch, params.quota
+        isolation, only_leader = params.isolation, params.only_leader
         get, get_or_exception = self.hosted_partitions.get, self.hosted_partitions.get_or_exception
         for topic_partition, data in fetch_infos:
             try:
@@ -167,11 +167,11 @@ class LocalReads:
                 read = partition.read_records(
                     data.fetch_offset,
                     data.max_bytes if data.max_bytes < remaining else remaining,
-                    params.isolation,
+                    isolation,
                     soft_limit and not result.readable_bytes,
                     data.current_leader_epoch,
                     data.last_fetched_epoch,
-                    params.only_leader,
+                    only_leader,
                 )
                 if (
                     fetch_time_ms is not None
@@ -184,8 +184,10 @@ class LocalReads:
             except Exception as error:
                 self._add_failure(result, topic_partition, data, error)
                 continue
-            records = _sendable(params, partition, read)
+            records = read.fetched.records
             size = records.size_in_bytes
+            if size and not _is_sendable(params, partition, read):
+                records, size = EMPTY, 0
             is_sent = size > 0 or (
                 records is read.fetched.records
                 and data.fetch_offset < read.log_end_offset
@@ -282,13 +284,13 @@ class LocalReads:
         )
 
 
-def _sendable(params: FetchParams, partition: Partition, read: LogReadInfo) -> FileRecords | MemoryRecords:
-    """The records that a follower is sent; EMPTY for a throttled one (RD-26), and for the part of a first batch."""
+def _is_sendable(params: FetchParams, partition: Partition, read: LogReadInfo) -> bool:
+    """Whether a follower is sent what was read: not a throttled one (RD-26), nor a part of a first batch."""
     quota = params.quota
     if quota is not None and leader_throttles(quota, partition.topic_partition, params.replica_id, partition.isr):
-        return EMPTY
+        return False
     # A reader with soft limits could make nothing of a first batch that is cut (RD-20).
-    return EMPTY if read.fetched.first_entry_incomplete and not params.hard_max_bytes else read.fetched.records
+    return not read.fetched.first_entry_incomplete or params.hard_max_bytes
 
 
 def _has_room(remaining: int, data: FetchPartitionData, read: LogReadInfo) -> bool:

@@ -606,7 +606,10 @@ class Partition:
     def follower_replica(self, broker_id: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
         """The leader's Replica of a follower; raises what check_leader raises, and UnknownTopicOrPartition for a
         broker that is not assigned to the partition (RD-10)."""
-        replica = self.check_leader(current_leader_epoch).replicas.get(broker_id)
+        state = self._state
+        if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
+            state = self.check_leader(current_leader_epoch)
+        replica = state.replicas.get(broker_id)
         if replica is None:
             raise UnknownTopicOrPartition(f"{self.topic_partition}: broker {broker_id} is no replica")
         return replica

@@ -94,6 +94,12 @@ class ReplicaManager:
         self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
         self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
         self.delayed_delete_records_purgatory = DelayedOperationPurgatory("DeleteRecords", timer)
+        self._purgatories = (
+            self.delayed_produce_purgatory,
+            self.delayed_fetch_purgatory,
+            self.delayed_log_end_fetch_purgatory,
+            self.delayed_delete_records_purgatory,
+        )
         self._schedulers = schedulers
         self._config = config
         self._cluster = cluster
@@ -525,10 +531,9 @@ class ReplicaManager:
 
     def complete_waiting(self, topic_partition: TopicPartition) -> None:
         """Try the requests again that wait for the partition.  Called without any lock."""
-        self.delayed_produce_purgatory.check_and_complete(topic_partition)
-        self.delayed_fetch_purgatory.check_and_complete(topic_partition)
-        self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
-        self.delayed_delete_records_purgatory.check_and_complete(topic_partition)
+        for purgatory in self._purgatories:
+            if topic_partition in purgatory.watchers:  # nearly always one of them, if any
+                purgatory.check_and_complete(topic_partition)
 
     # -- append ------------------------------------------------------------------------------------------------------
 

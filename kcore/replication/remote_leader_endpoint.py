@@ -89,9 +89,9 @@ class RemoteLeaderEndPoint:
         self._session = FetchSessionHandler()
         self._versions: Mapping[ApiKey, tuple[int, int]] | None = None
         self._fetch_version = -1
-        # Of the session: whether it goes by topic ids, and then the topics' names.
+        # Of the session: whether it goes by topic ids, and then the topics' names by id, as a number.
         self._uses_topic_ids = False
-        self._names: dict[UUID, str] = {}
+        self._names: dict[int, str] = {}
 
     def send(self, request: LeaderRequest) -> LeaderReply:
         """See LeaderEndPoint.  Raises OSError, or ApiError for a leader that answers with one, speaks other versions
@@ -222,7 +222,7 @@ class RemoteLeaderEndPoint:
             if tp.topic != name or data.topic_id.int != topic_id.int:
                 name, topic_id, partitions = tp.topic, data.topic_id, []
                 topics.append(fetch_messages.FetchTopic(topic=name, topic_id=topic_id, partitions=partitions))
-                self._names[topic_id] = name
+                self._names[topic_id.int] = name
             partitions.append(
                 fetch_messages.FetchPartition(
                     partition=tp.partition,
@@ -239,7 +239,7 @@ class RemoteLeaderEndPoint:
         by_id = version >= _FIRST_WITH_TOPIC_IDS
         answers: dict[TopicPartition, FetchedPartition] = {}
         for topic in response.responses:
-            name = self._names.get(topic.topic_id) if by_id else topic.topic
+            name = self._names.get(topic.topic_id.int) if by_id else topic.topic
             if name is None:
                 raise InvalidRequest(f"{self._sender}: Fetch was answered for topic id {topic.topic_id}")
             for data in topic.partitions:

@@ -297,7 +297,12 @@ def test_KIP_903_a_followers_fetch_has_its_registration(scenario):
 
 def test_KIP_903_a_topic_that_the_metadata_do_not_have_is_fetched_by_its_id_and_with_the_registration(scenario):
     """Broker 0 wakes up with orders of before its session ended, follows t1 for a moment, and has no metadata of it."""
-    topic_id = ReplicaLogs.topic_id
+    start_and_topic_id = ReplicaLogs.start_and_topic_id
+
+    def without_the_id_of_t1(self, tp):
+        start, topic_id = start_and_topic_id(self, tp)
+        return start, ZERO_UUID if tp.topic == "t1" else topic_id
+
     history = scenario(
         Settings(brokers=2, flush_checkpoint_ms=5000, remembers_idle=True, controller=True),
         Pause(592, 0, for_ms=2000),
@@ -307,12 +312,7 @@ def test_KIP_903_a_topic_that_the_metadata_do_not_have_is_fetched_by_its_id_and_
         LoseStoreAnswer(1865, 0, writes=1),
     )
     history.goes_well()
-    history.breaks(
-        JOINS_REGISTERED,
-        ReplicaLogs,
-        "topic_id",
-        lambda self, tp: ZERO_UUID if tp.topic == "t1" else topic_id(self, tp),
-    )
+    history.breaks(JOINS_REGISTERED, ReplicaLogs, "start_and_topic_id", without_the_id_of_t1)
 
 
 def joins(*, below_high_watermark=False, below_epoch_start=False, below_log_start=False):

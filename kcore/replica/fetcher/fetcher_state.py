@@ -384,7 +384,7 @@ class FetcherState:
         if quota is not None and quota.is_throttled(tp):
             return None
         try:
-            log_start_offset, topic_id = self._logs.log_start_offset(tp), self._logs.topic_id(tp)
+            log_start_offset, topic_id = self._logs.start_and_topic_id(tp)
         except KafkaStorageError:
             failing.append(tp)  # RFT-13
             return None

@@ -33,8 +33,8 @@ class FollowerLogs(Protocol):
 
     def log_start_offset(self, tp: TopicPartition) -> int: ...
 
-    def topic_id(self, tp: TopicPartition) -> UUID:
-        """ZERO_UUID for a log that has none."""
+    def start_and_topic_id(self, tp: TopicPartition) -> tuple[int, UUID]:
+        """(log start offset, topic id, which is ZERO_UUID for a log that has none)."""
         ...
 
     def high_watermark(self, tp: TopicPartition) -> int: ...
@@ -121,8 +121,9 @@ class ReplicaLogs:
     def log_start_offset(self, tp: TopicPartition) -> int:
         return self._log(tp).log_start_offset
 
-    def topic_id(self, tp: TopicPartition) -> UUID:
-        return self._log(tp).topic_id or ZERO_UUID
+    def start_and_topic_id(self, tp: TopicPartition) -> tuple[int, UUID]:
+        log = self._log(tp)
+        return log.log_start_offset, log.topic_id or ZERO_UUID
 
     def high_watermark(self, tp: TopicPartition) -> int:
         return self._log(tp).high_watermark

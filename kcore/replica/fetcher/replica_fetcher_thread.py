@@ -43,12 +43,13 @@ class ReplicaFetcherThread(ShutdownableThread):
         self._logs = logs
         self._end_point = end_point
         self._time = time
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._bugs = FailureLog(quiet_ms=_QUIET_MS)
 
     def do_work(self) -> None:
         """Send one request and process its reply, or wait until there is one to send (FT-01)."""
-        with self._changed:
+        with self._lock:
             if not self.is_running:
                 return
             self._state.use_features(self._end_point.features)
@@ -77,7 +78,7 @@ class ReplicaFetcherThread(ShutdownableThread):
         return reply
 
     def _process(self, request: LeaderRequest, reply: LeaderReply | Exception) -> None:
-        with self._changed:
+        with self._lock:
             if not self.is_running:
                 return  # FT-14: a failure because of the shutdown is not an error
             now_ms = self._time.hi_res_clock_ms()
@@ -89,36 +90,36 @@ class ReplicaFetcherThread(ShutdownableThread):
     # -- from other threads ---------------------------------------------------------------------------------------
 
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
-        with self._changed:
+        with self._lock:
             self._state.add_partitions(partitions)
             self._changed.notify_all()
 
     def add_states(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
         """Partitions of another thread of the same leader (FMGR-10)."""
-        with self._changed:
+        with self._lock:
             self._state.add_states(states)
             self._changed.notify_all()
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
         """The states that they had.  Nothing is written to them once this has returned."""
-        with self._changed:
+        with self._lock:
             removed = self._state.remove_partitions(partitions)
             self._changed.notify_all()
             return removed
 
     def mark_for_truncation(self, tp: TopicPartition, offset: int) -> None:
-        with self._changed:
+        with self._lock:
             self._state.mark_for_truncation(tp, offset)
             self._changed.notify_all()
 
     def states(self) -> dict[TopicPartition, PartitionFetchState]:
         """What each partition's state is now."""
-        with self._changed:
+        with self._lock:
             return dict(self._state.states)
 
     def delay_reason(self, tp: TopicPartition) -> str | None:
         """Why a partition of this thread does not go on; None if it is not known, or another's."""
-        with self._changed:
+        with self._lock:
             return self._state.delay_reason(tp)
 
     @property
@@ -140,5 +141,5 @@ class ReplicaFetcherThread(ShutdownableThread):
 
     def wake_up(self) -> None:
         self._end_point.close()
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()

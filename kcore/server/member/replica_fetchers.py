@@ -56,7 +56,7 @@ def replica_fetchers(
         ),
         connections.time,
         make_logs=lambda: ReplicaLogs(
-            replica_manager.get_partition,
+            replica_manager.hosted_partitions.get,
             log_manager,
             replica_manager.complete_waiting,
             replica_manager.log_dir_moves.mark_for_truncation,

@@ -46,7 +46,7 @@ class FetchReader:
         if version < _FIRST_VERSION_WITH_ZSTD:
             config = self._replica_manager.log_config(topic_partition)
             return UnsupportedCompressionType if config is not None and config.compression_type == "zstd" else None
-        hosted = self._replica_manager.get_partition(topic_partition)
+        hosted = self._replica_manager.hosted_partitions.get(topic_partition)
         is_another = isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
         return InconsistentTopicId if is_another else None
 

@@ -39,8 +39,8 @@ EVICTION_MS = 120_000
 #: A session loses its view if no fetch of it came or waited for this time; at the latest after twice as long.
 VIEW_CHECK_MS = 5_000
 
-#: A session's partition: the topic's name, or its id from version 13 on; and the number.
-_Key = tuple[str | UUID, int]
+#: A session's partition: the topic's name, or its id as a number from version 13 on; and the partition's number.
+_Key = tuple[str | int, int]
 
 
 def next_epoch(epoch: int) -> int:
@@ -154,9 +154,9 @@ class SessionView:
 
     def take_changed(self) -> dict[TopicPartition, CachedPartition]:
         """The partitions that have changed since the last call, from now on to_read."""
-        by_partition = self.by_partition
-        changed = {topic_partition: by_partition[topic_partition] for topic_partition in self.watch.take_changed()}
-        self.to_read.update(changed)
+        by_partition, to_read, changed = self.by_partition, self.to_read, {}
+        for topic_partition in self.watch.take_changed():
+            changed[topic_partition] = to_read[topic_partition] = by_partition[topic_partition]
         return changed
 
     def read_next(self, partitions: Iterable[CachedPartition]) -> None:
@@ -257,9 +257,9 @@ class FetchSession:
                     cached.forget_answer()
                 cached.data = data
                 if self.view is not None:
-                    self.view.read_next((cached,))
+                    self.view.to_read[cached.topic_partition] = cached
         for forgotten in body.forgotten_topics_data:
-            name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
+            name = forgotten.topic_id.int if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:
                 if partitions.pop((name, number), None) is not None:
                     self.drop_view()
@@ -300,9 +300,9 @@ class FullFetchContext:
 class IncrementalFetchContext:
     """A request that continues a session."""
 
-    def __init__(self, session: FetchSession, epoch: int) -> None:
+    def __init__(self, session: FetchSession) -> None:
         self.session = session
-        self._current_epoch = next_epoch(epoch)
+        self._current_epoch = session.epoch
 
     @property
     def session_id(self) -> int:
@@ -347,7 +347,7 @@ class IncrementalFetchContext:
                 selected.append(answer)
                 if result.records.size_in_bytes and len(partitions) > 1:
                     key = (
-                        cached.topic_id if session.uses_topic_ids else cached.topic,
+                        cached.topic_id.int if session.uses_topic_ids else cached.topic,
                         cached.topic_partition.partition,
                     )
                     partitions[key] = partitions.pop(key)
@@ -429,7 +429,7 @@ class FetchSessionCache:
                 return FullFetchContext(self, body, uses_topic_ids=uses_topic_ids, is_follower=is_follower)
             session.last_used_ms = self._time.hi_res_clock_ms()
             self._sessions[session.session_id] = session
-        return IncrementalFetchContext(session, body.session_epoch)
+            return IncrementalFetchContext(session)
 
     def maybe_create_session(
         self, partitions: dict[_Key, CachedPartition], is_privileged: bool, uses_topic_ids: bool
@@ -475,7 +475,7 @@ class FetchSessionCache:
 
 def _requested(body: FetchRequest, uses_topic_ids: bool) -> Iterator[tuple[_Key, str, UUID, FetchPartition]]:
     for topic in body.topics:
-        name: str | UUID = topic.topic_id if uses_topic_ids else topic.topic
+        name: str | int = topic.topic_id.int if uses_topic_ids else topic.topic
         for partition in topic.partitions:
             yield (name, partition.partition), topic.topic, topic.topic_id, partition
 

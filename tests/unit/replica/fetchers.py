@@ -71,9 +71,8 @@ class MemoryLogs:
     def log_start_offset(self, tp):
         return self._log(tp, "log_start_offset").start
 
-    def topic_id(self, tp):
-        self._log(tp, "topic_id")
-        return topic_id(tp)
+    def start_and_topic_id(self, tp):
+        return self._log(tp, "start_and_topic_id").start, topic_id(tp)
 
     def high_watermark(self, tp):
         return self._log(tp, "high_watermark").high_watermark

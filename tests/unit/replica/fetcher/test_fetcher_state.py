@@ -354,11 +354,10 @@ def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
     assert set(next_request(state).partitions) == {A}
 
 
-@pytest.mark.parametrize("call", ["log_start_offset", "topic_id"])
-def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone(call):
+def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    state.logs.logs[A].failures[call] = KafkaStorageError("disk")
+    state.logs.logs[A].failures["start_and_topic_id"] = KafkaStorageError("disk")
     assert set(next_request(state).partitions) == {B}
     assert not state.failed and state.states[A].delayed_until_ms == BACKOFF
 
@@ -417,8 +416,8 @@ def test_a_fetch_looks_only_at_the_partitions_that_have_changed_and_names_them()
     state = fetcher()
     state.logs.logs = {tp: MemoryLog([1]) for tp in tps}
     looked_at = []
-    log_start_offset = state.logs.log_start_offset
-    state.logs.log_start_offset = lambda tp: looked_at.append(tp) or log_start_offset(tp)
+    start_and_topic_id = state.logs.start_and_topic_id
+    state.logs.start_and_topic_id = lambda tp: looked_at.append(tp) or start_and_topic_id(tp)
     state.add_partitions({tp: InitialFetchState(1, 5) for tp in tps})
     first = reply_to(state, {tp: FetchedPartition(b"", 1, 0) for tp in tps})
     assert first.changed is None and list(first.partitions) == tps == looked_at

@@ -58,9 +58,9 @@ def test_PART_19_RFT_06_an_append_keeps_the_leaders_offsets_and_epochs(logs, par
 
 
 def test_the_topic_id_is_the_logs_and_needs_no_metadata(logs, partition):
-    assert logs.topic_id(TP) == ZERO_UUID
+    assert logs.start_and_topic_id(TP) == (0, ZERO_UUID)
     partition.log.assign_topic_id(UUID(int=5))
-    assert logs.topic_id(TP) == UUID(int=5)
+    assert logs.start_and_topic_id(TP) == (0, UUID(int=5))
 
 
 def test_PART_19_no_append_runs_while_a_future_log_takes_the_place_of_the_log(logs, partition):

@@ -36,8 +36,8 @@ class Logs:
     def log_start_offset(self, tp):
         return 0
 
-    def topic_id(self, tp):
-        return ZERO_UUID
+    def start_and_topic_id(self, tp):
+        return 0, ZERO_UUID
 
     def high_watermark(self, tp):
         return 0

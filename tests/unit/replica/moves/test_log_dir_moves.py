@@ -595,7 +595,7 @@ def test_a_move_goes_on_in_the_thread_that_takes_the_place_of_a_dead_one(moves):
     moves.step(2)
     dead, before = moves.thread, moves.states()
     assert before[TP].fetch_offset > 0
-    dead._shutdown_initiated.set()
+    dead.is_running = False
     assert dead.is_dead
     target = moves.other_dir()
     assert moves.alter(A) == {A: None}
