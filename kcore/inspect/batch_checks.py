@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ from kcore.common.text import counted
 from kcore.inspect.batch_reader import Correction, Tail
 from kcore.inspect.epoch_checks import epoch_faults, known_epoch_of_all
 from kcore.inspect.index_evidence import IndexEvidence
+from kcore.inspect.misplaced_segments import CERTAIN_BATCHES
 from kcore.inspect.neighbour_evidence import KnownGaps, certain_beside_damage, may_be_cut, touches_a_neighbour
 from kcore.inspect.partition_checks import (
     PartitionFiles,
     Problem,
+    as_far_as_readable,
+    check_index,
     end_limit,
     end_of_segment,
     inside_segment,
@@ -48,6 +52,8 @@ class HeaderFaults:
     last_offset: np.ndarray
     leader_epoch: np.ndarray
     misfits: np.ndarray
+    #: Whether the misfits are batches of which the following segment has the offsets too.
+    is_overlap: bool = False
 
 
 def check_batches(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Iterator[Problem]:
@@ -94,6 +100,33 @@ def check_name(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
     return None
 
 
+def _overlap(
+    partition: PartitionFiles, base: int, segment: ScannedSegment, first: np.ndarray, last: np.ndarray
+) -> Problem | None:
+    """The problem of two segments that hold the same offsets, where nothing shows which one is not the log's
+    (misplaced_segments.py).  first, last: the offsets of the batches, corrected where those are certain."""
+    import numpy as np
+
+    following = partition.next_base(base)
+    if following is None or not len(first) or first[0] >= following or first[0] < base:
+        return None
+    # The batches from the segment's name on, up to the first gap.
+    breaks = np.flatnonzero(np.concatenate([[first[0] != base], first[1:] != last[:-1] + 1]))
+    goes_on_to = int(last[breaks[0] - 1 if len(breaks) else -1]) if not len(breaks) or breaks[0] else base - 1
+    beyond = last >= following
+    if goes_on_to < following and not (beyond.sum() >= CERTAIN_BATCHES and (first[1:] > last[:-1])[beyond[1:]].all()):
+        return None
+    other = segment_file("", following, LOG_SUFFIX)
+    text = (
+        f"two segments have the same offsets: this one goes on to {last[-1]}, and {other} begins at {following}; "
+        "one of them is of another log, or the rest of a truncation, and no file here shows which: move that one away"
+    )
+    index = partition.file(base, OFFSET_INDEX_SUFFIX)
+    if os.path.lexists(index) and as_far_as_readable(index, check_index(partition, base, index, segment)):
+        text += f" (the {OFFSET_INDEX_SUFFIX} of this one is not of its batches)"
+    return Problem(segment.path, text, following, int(segment.batches["position"][beyond][0]), is_wrong_name=True)
+
+
 def check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> list[Problem]:
     """The problems of a segment's base offsets alone."""
     faults = _header_faults(partition, base, segment)
@@ -133,7 +166,10 @@ def consistent(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
     if faults is None:
         return segment
     corrected = segment.corrected(faults.corrections, faults.base_offset, faults.last_offset, faults.leader_epoch)
-    return corrected.without(faults.misfits)
+    sound = corrected.without(faults.misfits)
+    if faults.is_overlap:
+        sound.overlaps_next = True
+    return sound
 
 
 def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment) -> HeaderFaults | None:
@@ -165,20 +201,23 @@ def _header_faults(partition: PartitionFiles, base: int, segment: ScannedSegment
         first, last = _correct_offsets(segment, rows, base, end, gaps, problems, corrections)
     if not (offsets_fit and goes_on):
         first, last = _correct_by_other_evidence(partition, base, segment, first, last, gaps, problems, corrections)
+    if not offsets_fit and (overlap := _overlap(partition, base, segment, first, last)) is not None:
+        first, last, epochs = table["base_offset"], table["last_offset"], table["leader_epoch"]
+        return HeaderFaults([overlap], 1, [], 0, first, last, epochs, last >= limit, is_overlap=True)
     if not offsets_fit:
         misfits = _misfits(segment, base, limit, first, last, problems)
-    epochs = epoch_faults(partition, [segment], [first])
-    of_epochs = epochs.certain + epochs.uncertain
+    epochs_found = epoch_faults(partition, [segment], [first])
+    of_epochs = epochs_found.certain + epochs_found.uncertain
     if not problems and not of_epochs:
         return None
     return HeaderFaults(
         problems + of_epochs,
         len(problems),
-        corrections + epochs.corrections[0],
+        corrections + epochs_found.corrections[0],
         len(corrections),
         first,
         last,
-        epochs.epochs[0],
+        epochs_found.epochs[0],
         misfits,
     )
 

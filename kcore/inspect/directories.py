@@ -8,7 +8,9 @@ from contextlib import contextmanager
 
 from kcore.errors import DirectoryInUse
 from kcore.inspect import log_files
+from kcore.log.checkpoints import RECOVERY_POINT_CHECKPOINT
 from kcore.log.directory_lock import DirectoryLock, why_held
+from kcore.log.log_file_names import PARTITION_METADATA_FILE
 
 
 def data_dir_of(path: str) -> str:
@@ -25,6 +27,17 @@ def partitions_under(path: str) -> list[str]:
     if not directories and not log_files.known_files(path):
         raise log_files.no_partitions(path)
     return directories
+
+
+def lacks_meta_properties(data_dir: str) -> bool:
+    """Whether a data directory has no meta.properties though a broker has used it: topic ids beside a checkpoint come
+    from a broker, which had the file.  Raises OSError."""
+    names = {os.path.basename(file) for file in log_files.known_files(data_dir)}
+    is_brokers = RECOVERY_POINT_CHECKPOINT in names and any(
+        os.path.lexists(os.path.join(partition, PARTITION_METADATA_FILE))
+        for partition in log_files.partition_dirs(data_dir)
+    )
+    return is_brokers and log_files.META_PROPERTIES_FILE not in names
 
 
 @contextmanager

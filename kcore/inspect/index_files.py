@@ -87,6 +87,9 @@ def examine_index_files(
     Raises OSError, CorruptFile for a log with damage in it: that has to be repaired first.
     """
     partition = PartitionFiles.of(directory)
+    for name in partition.misplaced:
+        misplaced = partition.misplaced_problem(name)
+        raise CorruptFile(f"{misplaced.path}: {misplaced.text}; `kcore repair` it first")
     for base in partition.bases:
         if (wrong_name := partition.wrong_name(base)) is not None:
             raise CorruptFile(f"{wrong_name.path}: {wrong_name.text}")

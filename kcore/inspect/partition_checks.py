@@ -19,6 +19,7 @@ from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
 from kcore.inspect.index_contents import IndexContents as IndexContents
 from kcore.inspect.index_contents import read_index as read_index
+from kcore.inspect.misplaced_segments import Surroundings, misplaced_segments
 from kcore.inspect.segment_names import wrong_names
 from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.checkpoints import (
@@ -76,6 +77,8 @@ class Problem(NamedTuple):
     explained: bool = False
     #: A file has a wrong name, or is another log's: only a person can know which, so a repair leaves the log alone.
     is_wrong_name: bool = False
+    #: A file is not a segment of the log: a broker that starts may cut off a part of a sound one for it.
+    is_misplaced: bool = False
 
     @property
     def damage(self) -> bool:
@@ -120,7 +123,7 @@ class PartitionFiles:
 
     directory: str
     topic_partition: TopicPartition | None
-    #: Base offsets of the segments, ascending: the names of the .log files, but for those of `names`.
+    #: Base offsets of the segments, ascending: the names of the .log files, but for those of `names` and `misplaced`.
     bases: list[int]
     #: None where the checkpoint cannot be read, empty where there is none.
     epochs: list[EpochEntry] | None
@@ -132,6 +135,8 @@ class PartitionFiles:
     lost_from: int | None = None
     #: Base offset -> name of each segment whose files have a wrong name (segment_names.py).
     names: dict[int, int] = field(default_factory=dict)
+    #: Name -> why the .log with this name, and its indexes, are not a segment of this log (misplaced_segments.py).
+    misplaced: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: str) -> PartitionFiles:
@@ -164,7 +169,21 @@ class PartitionFiles:
         names = wrong_names(directory, base_offsets)
         base_offsets = sorted({*base_offsets} - {*names.values()} | {*names})
         clean = was_clean_shutdown(parent) and not is_stray
-        return cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from, names)
+        partition = cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from, names)
+        point = checkpoints.get(RECOVERY_POINT_CHECKPOINT)
+        surroundings = Surroundings(
+            base_offsets,
+            partition.file,
+            checkpoints.get(LOG_START_OFFSET_CHECKPOINT, 0),
+            point or 0,
+            once_reached(partition),
+            point if clean and point == once_reached(partition) else None,
+            clean,
+            epochs or (),
+        )
+        partition.misplaced = misplaced_segments(surroundings)
+        partition.bases = [base for base in base_offsets if base not in partition.misplaced]
+        return partition
 
     @property
     def log_start_offset(self) -> int:
@@ -206,6 +225,10 @@ class PartitionFiles:
             f"rename the .log, and the indexes that have this name, to {segment_file('', base, '')}.*"
         )
         return Problem(path, text, base, 0, is_wrong_name=True)
+
+    def misplaced_problem(self, name: int) -> Problem:
+        """The problem of a segment that is not one of this log."""
+        return Problem(self.file(name, LOG_SUFFIX), self.misplaced[name], is_misplaced=True)
 
     def next_base(self, base: int) -> int | None:
         """Where the following segment starts; None for the last one."""

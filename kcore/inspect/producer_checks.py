@@ -49,10 +49,13 @@ def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment
 
 
 def read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEntry]]:
-    """Offset -> entries of the snapshot.  Skips a file that cannot be read: the check of that file reports it."""
+    """Offset -> entries of the snapshot.  Skips a file that cannot be read: the check of that file reports it; and one
+    with the name of a segment of another log."""
     snapshots = {}
     for path in log_files.known_files(partition.directory):
         offset = log_files.base_offset_of(path)
+        if offset in partition.misplaced:
+            continue
         if path.endswith(SNAPSHOT_SUFFIX) and offset is not None:
             try:
                 snapshots[offset] = decode_snapshot(read_file(path), path)
@@ -217,6 +220,20 @@ def check_snapshots(
             else:
                 continue
             yield Problem(path, text, last.last_offset)
+
+
+def is_of_these_producers(partition: PartitionFiles, path: str, segments: Sequence[ScannedSegment]) -> bool:
+    """Whether a snapshot can be one of this log: the log has batches of each of its producers, and none contradicts it.
+    False for a file that cannot be read."""
+    offset = log_files.base_offset_of(path)
+    try:
+        entries = decode_snapshot(read_file(path), path)
+    except (KafkaError, OSError):
+        return False
+    known = {producer for segment in segments for producer in segment.producer_batches["producer_id"].tolist()}
+    if offset is None or any(entry.producer_id not in known for entry in entries):
+        return False
+    return not any(check_snapshots(partition, {offset: entries}, segments))
 
 
 def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:

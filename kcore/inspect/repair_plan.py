@@ -44,6 +44,7 @@ from kcore.inspect.producer_checks import (
     AbortedTransactions,
     check_snapshots,
     check_txn_index,
+    is_of_these_producers,
     open_at_start,
     read_snapshots,
 )
@@ -222,6 +223,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     """compacted: gaps between offsets are no damage.  Raises OSError."""
     partition = PartitionFiles.of(directory)
     plan = Plan(directory, [*check_other_logs(directory)])
+    plan.problems += (partition.misplaced_problem(name) for name in partition.misplaced)
     segments = scan_all(partition, jobs, progress, records=True, compacted=compacted)
     names = [partition.wrong_name(base) for base in partition.bases]
     names += (check_name(partition, base, segment) for base, segment in zip(partition.bases, segments, strict=True))
@@ -235,6 +237,11 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.problems += check_batches(partition, base, segment)
         segments[n] = with_right_offsets(partition, base, segment)
         find_gaps(partition, base, segments[n])
+    overlaps = [problem for problem in plan.problems if problem.is_wrong_name]
+    if overlaps:
+        # Each repair would remove batches of one of the two segments.
+        plan.beyond_repair += overlaps
+        return plan
     segments, wrong_epochs = with_right_epochs(partition, segments)
     plan.problems += _not_among(plan.problems, wrong_epochs)
     gaps = [gap for gap in check_gaps(partition, segments, compacted=compacted) if not gap.explained]
@@ -254,6 +261,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         return plan
     plan.problems += missing_end(partition, kept)
     _plan_logs(plan, partition, kept, salvage)
+    _plan_misplaced(plan, partition, [part.after for part in kept if not part.removed])
     plan.alternative = _alternative(plan, partition, kept, salvage)
     remaining = [part for part in kept if not part.removed]
     plan.end_offset = next(
@@ -386,6 +394,18 @@ def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[Kept], salvage:
             plan.actions.append(action)
 
 
+def _plan_misplaced(plan: Plan, partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> None:
+    """The files of segments that are not the log's go, and no record of the log with them.  segments: the log's."""
+    for path in log_files.known_files(partition.directory):
+        name = partition.base_of(path)
+        if name not in partition.misplaced:
+            continue
+        if path.endswith(LOG_SUFFIX):
+            plan.actions.append(Action("remove", path, "it is not a segment of this log", log_files.size_of(path)))
+        elif not path.endswith(SNAPSHOT_SUFFIX) or not is_of_these_producers(partition, path, segments):
+            plan.actions.append(Action("remove", path, "its .log is not a segment of this log"))
+
+
 def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> None:
     for part in kept:
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -404,7 +424,8 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> No
                     reason = "its .log changes" if part.changed else problems[0].text
                     plan.actions.append(Action("rewrite", path, reason))
     for path in log_files.known_files(partition.directory):
-        if path.endswith(INDEX_SUFFIXES) and log_files.base_offset_of(path) not in partition.bases:
+        base = partition.base_of(path)
+        if path.endswith(INDEX_SUFFIXES) and base not in partition.bases and base not in partition.misplaced:
             plan.problems.append(Problem(path, "no .log beside this index", warning=True))
             plan.actions.append(Action("remove", path, "no .log beside it"))
 
@@ -440,9 +461,9 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[Kept]) -> 
             plan.actions.append(Action("remove", path, reason))
     after = [part.after for part in kept if not part.removed]
     for path in log_files.known_files(partition.directory):
-        if not path.endswith(SNAPSHOT_SUFFIX):
-            continue
         offset = log_files.base_offset_of(path)
+        if not path.endswith(SNAPSHOT_SUFFIX) or offset in partition.misplaced:
+            continue
         if offset not in snapshots:
             _remove_if_unreadable(plan, path, "the state is made anew from the log")
         elif offset is not None and offset > end_offset:

@@ -143,6 +143,9 @@ class _Replica:
         self.epochs = self.partition.epochs or epochs_of(s.batches for s in self.segments)
 
     def damages(self) -> Iterator[str]:
+        for name in self.partition.misplaced:
+            problem = self.partition.misplaced_problem(name)
+            yield f"{problem.path}: {problem.text}"
         for segment in self.segments:
             for damage in segment.damages:
                 yield f"{segment.path}: position {damage.position}: {damage.problem}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -112,6 +112,19 @@ def _last_spans(directory: str, name: int, reached: int | None) -> list[Span]:
         return []
 
 
+def last_offset_by_index(path_of: Callable[[int, str], str], name: int) -> int | None:
+    """The last offset of the batches from the last one on that the segment's offset index names; None without an index,
+    or where no batches lead from there to the end of the file."""
+    try:
+        with log_files.open_file(path_of(name, LOG_SUFFIX)) as file:
+            position = _last_indexed_position(path_of(name, OFFSET_INDEX_SUFFIX))
+            *_, last = [None, *_spans_and_ends(file.fileno(), position)]
+            size = os.fstat(file.fileno()).st_size
+            return last[0].last if position and last is not None and last[1] == size else None
+    except OSError:
+        return None
+
+
 def _last_indexed_position(path: str) -> int:
     """Where the last batch begins that an offset index names; 0 without one."""
     try:
@@ -126,10 +139,15 @@ def _last_indexed_position(path: str) -> int:
 def _spans(fd: int, position: int) -> Iterator[Span]:
     """Of the batches from a position on, by their headers alone, up to the first bytes that are none of magic 2.
     Raises OSError."""
+    return (span for span, _ in _spans_and_ends(fd, position))
+
+
+def _spans_and_ends(fd: int, position: int) -> Iterator[tuple[Span, int]]:
+    """The same, each with the position where the batch ends."""
     while len(header := os.pread(fd, HEADER_SIZE, position)) == HEADER_SIZE:
         first, length = _BASE_AND_LENGTH.unpack_from(header)
         (delta,) = _INT32.unpack_from(header, LAST_OFFSET_DELTA_OFFSET)
         if header[MAGIC_OFFSET] != 2 or length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
             return
-        yield Span(first, first + delta)
         position += LOG_OVERHEAD + length
+        yield Span(first, first + delta), position

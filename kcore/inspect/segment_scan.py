@@ -143,6 +143,9 @@ class ScannedSegment:
     #: compaction leaves it; -1 if there is none.  gap_checks.find_gaps() sets both.
     gaps: np.ndarray | None = None
     sparse_end: int = -1
+    #: Whether the following segment has offsets of this one too, and nothing shows which of both is right: what other
+    #: files have about these offsets is not compared with either.
+    overlaps_next: bool = False
     _rows: _GrowingRows = field(default_factory=_GrowingRows)
     #: Used in place of _rows where only some batches were selected.
     _chosen: Rows | None = None

@@ -13,13 +13,14 @@ may read a batch that is being written: a partial batch at the end is then a war
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kcore.common.progress import Progress
 from kcore.common.text import some_of
 from kcore.inspect import log_files
 from kcore.inspect.batch_checks import check_batches, consistent
+from kcore.inspect.directories import lacks_meta_properties
 from kcore.inspect.epoch_checks import faults_between_segments
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import Work, in_order, scan_segment_of
@@ -149,7 +150,7 @@ class Verifier:
                 raise log_files.no_partitions(path)
             for file in files:
                 yield self.small_file(file), True
-            yield lambda: Examined(problems=[*_missing_properties(path, files, directories)]), True
+            yield lambda: Examined(problems=[*_missing_properties(path)]), True
             for directory in directories:
                 yield from self._partition(directory)
 
@@ -209,7 +210,8 @@ class Verifier:
                 # Without the empty slots of an index in use.
                 result.counts.bytes += contents.entries.nbytes
                 result.counts.read += contents.entries.nbytes
-            result.problems += check_index(partition, base, path, segment, contents)
+            if not segment.overlaps_next:
+                result.problems += check_index(partition, base, path, segment, contents)
             self.progress.advance(os.path.getsize(path), path)
         except OSError as error:
             result.problems.append(unreadable(path, error))
@@ -221,8 +223,13 @@ class Verifier:
         if not partition.bases:
             text = "a partition directory without a .log file"
             result.problems.append(Problem(directory, text, warning=True))
+        for other in partition.misplaced:
+            result.problems.append(partition.misplaced_problem(other))
+            self._count_misplaced(partition, other, result)
         for path in log_files.known_files(directory):
             base = partition.base_of(path)
+            if base in partition.misplaced:
+                continue  # said above, in one line
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
                 # A log in use may have a new segment that was not there when PartitionFiles.of() listed them.
                 if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
@@ -236,7 +243,10 @@ class Verifier:
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
         result.problems += _missing_epochs(partition, ordered)
-        result.problems += check_gaps(partition, ordered, compacted=self.compacted)
+        # Of two segments with the same offsets one line is enough.
+        overlapped = {partition.next_base(b) for b, s in zip(partition.bases, ordered, strict=True) if s.overlaps_next}
+        gaps = check_gaps(partition, ordered, compacted=self.compacted)
+        result.problems += (gap for gap in gaps if gap.explained or gap.offset not in overlapped)
         result.problems += faults_between_segments(partition, ordered)
         try:
             result.problems += check_producers(partition, ordered)
@@ -251,6 +261,13 @@ class Verifier:
                 # It replaces other segments when the log is opened.
                 result.problems += self.small_file(os.path.join(directory, name))().problems
         return result
+
+    def _count_misplaced(self, partition: PartitionFiles, name: int, result: Examined) -> None:
+        """The files of a segment of another log count as examined; what is wrong in them does not matter."""
+        try:
+            _count(result.counts, scan_segment(partition.file(name, LOG_SUFFIX), records=False, progress=self.progress))
+        except OSError as error:
+            result.problems.append(unreadable(partition.file(name, LOG_SUFFIX), error))
 
     def small_file(self, path: str) -> Callable[[], Examined]:
         def examine() -> Examined:
@@ -292,6 +309,11 @@ class Verifier:
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
         base = partition.base_of(path)
         assert base is not None
+        if base in partition.misplaced:
+            result = Examined(problems=[partition.misplaced_problem(base)._replace(path=path)])
+            if kind.kind == LOG_SUFFIX:
+                self._count_misplaced(partition, base, result)
+            return result
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
         # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
@@ -309,7 +331,8 @@ class Verifier:
             result.counts.files += 1
             result.counts.bytes += os.path.getsize(path)
             result.problems += check_batches(partition, base, segment)
-            result.problems += check_index(partition, base, path, sound)
+            if not sound.overlaps_next:
+                result.problems += check_index(partition, base, path, sound)
         return result
 
 
@@ -349,18 +372,13 @@ def _missing_epochs(partition: PartitionFiles, segments: Iterable[ScannedSegment
         yield Problem(path, text, warning=True)
 
 
-def _missing_properties(directory: str, files: Collection[str], partitions: Collection[str]) -> Iterator[Problem]:
-    """files: those of a data directory itself.  Topic ids beside a checkpoint come from a broker, which had it."""
-    names = {os.path.basename(file) for file in files}
-    is_brokers = RECOVERY_POINT_CHECKPOINT in names and any(
-        os.path.lexists(os.path.join(partition, PARTITION_METADATA_FILE)) for partition in partitions
-    )
-    if is_brokers and log_files.META_PROPERTIES_FILE not in names:
+def _missing_properties(data_dir: str) -> Iterator[Problem]:
+    if lacks_meta_properties(data_dir):
         text = (
             "missing; Kafka's brokers with KRaft refuse the directory until `kafka-storage.sh format` has written it; "
             "others, and kcore's, write it at their start"
         )
-        yield Problem(os.path.join(directory, log_files.META_PROPERTIES_FILE), text, warning=True)
+        yield Problem(os.path.join(data_dir, log_files.META_PROPERTIES_FILE), text, warning=True)
 
 
 def _left_over(directory: str, names: list[str]) -> Iterator[Problem]:

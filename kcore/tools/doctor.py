@@ -28,7 +28,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, CorruptFile, GroupIdNotFound, KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.directories import data_dir_of, partitions_under
+from kcore.inspect.directories import data_dir_of, lacks_meta_properties, partitions_under
 from kcore.inspect.partition_checks import Problem
 from kcore.inspect.topic_settings import METADATA_FILE
 from kcore.inspect.verifier import Summary, verify
@@ -282,16 +282,19 @@ class DirectoryExamination(_Examination):
                 text += "should be logs, name another one of the broker's log.dirs"
                 print(printable(f"kcore: {path}: {text}"), file=sys.stderr)
         self.examined = {"directories": len(directories)}
-        for data_dir in dict.fromkeys(os.path.normpath(data_dir_of(path)) for path in paths):
-            if directories and not is_held(data_dir) and not was_clean_shutdown(data_dir):
-                is_kcores = os.path.isfile(os.path.join(data_dir, METADATA_FILE))
-                yield findings.of_unclean_stop(data_dir, _last_written_ms(data_dir), is_kcores=is_kcores)
-            usage = shutil.disk_usage(data_dir)
-            yield from findings.of_disk(data_dir, usage.free, usage.total, "`kcore logdirs move` takes logs elsewhere")
+        # First, since a start, which mends other findings, can make the damage worse.
         damaged: set[str] = set()
         for finding in self._damage(paths):
             damaged.add(finding[0])
             yield finding[1]
+        for data_dir in dict.fromkeys(os.path.normpath(data_dir_of(path)) for path in paths):
+            is_kcores = os.path.isfile(os.path.join(data_dir, METADATA_FILE))
+            if lacks_meta_properties(data_dir):
+                yield findings.of_missing_properties(data_dir, is_kcores=is_kcores)
+            if directories and not is_held(data_dir) and not was_clean_shutdown(data_dir):
+                yield findings.of_unclean_stop(data_dir, _last_written_ms(data_dir), is_kcores=is_kcores)
+            usage = shutil.disk_usage(data_dir)
+            yield from findings.of_disk(data_dir, usage.free, usage.total, "`kcore logdirs move` takes logs elsewhere")
         for directory in directories:
             yield from self._lost_records(directory)
             if directory not in damaged:
@@ -312,10 +315,17 @@ class DirectoryExamination(_Examination):
         self.examined |= {"files": summary.files, "bytes": summary.bytes}
         for directory, found in problems.items():
             # The name of a file comes first: once it is right, much of the rest is.
-            found.sort(key=lambda problem: not problem.is_wrong_name)
-            only_gaps, wrong_name = all(problem.gaps for problem in found), found[0].is_wrong_name
-            texts = [*map(problem_text, found)]
-            yield directory, findings.of_damage(directory, texts, only_gaps=only_gaps, wrong_name=wrong_name)
+            found.sort(key=lambda problem: (not problem.is_wrong_name, not problem.is_misplaced))
+            yield (
+                directory,
+                findings.of_damage(
+                    directory,
+                    [*map(problem_text, found)],
+                    only_gaps=all(problem.gaps for problem in found),
+                    wrong_name=found[0].is_wrong_name,
+                    misplaced=found[0].is_misplaced,
+                ),
+            )
 
     def _lost_records(self, directory: str) -> Iterator[Finding]:
         try:

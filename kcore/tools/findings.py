@@ -285,10 +285,16 @@ _ADVICE = {
 
 
 def of_damage(
-    directory: str, problems: Collection[str], *, only_gaps: bool = False, wrong_name: bool = False
+    directory: str,
+    problems: Collection[str],
+    *,
+    only_gaps: bool = False,
+    wrong_name: bool = False,
+    misplaced: bool = False,
 ) -> Finding:
     """problems: of one partition, or of the small files of a data directory, as `kcore verify` names them.  only_gaps:
-    all of them are offsets that no file here has.  wrong_name: the first one is of a file's name."""
+    all of them are offsets that no file here has.  wrong_name: the first one is of a file's name.  misplaced: the
+    first one is of a segment that is not one of the log."""
     first, *others = problems
     more = f", and {counted(len(others), 'damaged place')} more" if others else ""
     quoted = shlex.quote(directory)
@@ -298,6 +304,8 @@ def of_damage(
             "no repair brings these records back: copy the segment from a backup or from another replica, or delete "
             "this replica while another broker leads the partition, and its broker copies it anew"
         )
+    elif misplaced:
+        mend += ", before a broker starts on it"
     elif wrong_name:
         mend = f"no repair changes this log until you rename the file or move it away; then `kcore verify {quoted}`"
     return Finding("damage", f"{first}{more}", mend)
@@ -312,6 +320,19 @@ def of_unclean_stop(data_dir: str, last_written_ms: int | None, *, is_kcores: bo
         "directory), so the ends of its logs may not be checked yet",
         f"{recovers} recovers them at its start",
         last_written_ms,
+    )
+
+
+def of_missing_properties(data_dir: str, *, is_kcores: bool) -> Finding:
+    """is_kcores: as of_unclean_stop()."""
+    starts = f"`kcore serve --data {shlex.quote(data_dir)}`" if is_kcores else "the broker that it belongs to"
+    mend = f"{starts} writes it anew at its start"
+    if not is_kcores:
+        mend += ", with the broker.id of its settings; a broker with KRaft needs `kafka-storage.sh format` before"
+    return Finding(
+        "no_meta_properties",
+        f"{data_dir} has no meta.properties, though a broker has used it: nothing in it says which broker's it is",
+        mend,
     )
 
 

@@ -1,6 +1,7 @@
 """kcore doctor, against clusters and directories with known illnesses."""
 
 import errno
+import os
 import shutil
 
 import pytest
@@ -381,18 +382,29 @@ def test_for_a_gap_that_no_repair_fills_another_copy_is_named(tmp_path, capsys):
     assert kinds["damage"][0]["mend"] == f"`kcore repair {directory}`"
 
 
-@pytest.mark.parametrize("base", [25, 900])
-def test_for_a_file_that_repair_leaves_alone_no_repair_is_named(base, tmp_path, capsys):
+def test_for_a_file_that_repair_leaves_alone_no_repair_is_named(tmp_path, capsys):
     directory = replica(tmp_path / "data" / "t-0", plain(0, 50, 1))
-    other = replica(tmp_path / "other" / "t-0", plain(0, 50, 1))
-    (first,) = sorted(other.glob("*.log"))[:1]
-    shutil.copy(first, directory / f"{base:020}.log")
+    base = int(sorted(directory.glob("*.log"))[1].stem)
+    os.rename(directory / f"{base:020}.log", directory / f"{base - 3:020}.log")
     _, kinds, _ = examine(capsys, directory)
     (finding,) = kinds["damage"]
-    assert finding["what"].startswith(f"{directory / f'{base:020}.log'}: ")
+    assert finding["what"].startswith(f"{directory / f'{base - 3:020}.log'}: ")
     assert "kcore repair" not in finding["mend"] and finding["mend"].endswith(f"`kcore verify {directory}`")
     assert main(["repair", str(directory)]) == 1
     assert "nothing can be repaired" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("base", [25, 900])
+def test_for_a_copy_of_a_segment_under_another_name_the_repair_is_named(base, tmp_path, capsys):
+    directory = replica(tmp_path / "data" / "t-0", plain(0, 50, 1))
+    shutil.copy(sorted(directory.glob("*.log"))[0], directory / f"{base:020}.log")
+    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    _, kinds, _ = examine(capsys, directory)
+    (finding,) = kinds["damage"]
+    assert finding["what"].startswith(f"{directory / f'{base:020}.log'}: not a segment of this log: ")
+    assert finding["mend"] == f"`kcore repair {directory}`, before a broker starts on it"
+    # What a start would mend comes after it.
+    assert [*kinds].index("damage") < [*kinds].index("unclean_stop")
 
 
 def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
@@ -444,6 +456,22 @@ def test_a_directory_without_partitions_is_named_with_what_was_looked_for(data, 
         err = capsys.readouterr().err
         assert f"{tmp_path / 'fresh'}: no partitions here: no directory has a name as orders-0" in err
         assert "log.dirs" in err and f"{data}: " not in err
+
+
+def test_a_missing_meta_properties_is_a_finding_and_a_start_mends_it(data, tmp_path, capsys):
+    kafkas = shutil.copytree(golden_data.data_dir(), tmp_path / "kafka")
+    for directory in (data, kafkas):
+        assert "no_meta_properties" not in examine(capsys, directory)[1]
+        (directory / "meta.properties").unlink()
+    for path in (kafkas, kafkas / "g-none-0"):
+        (finding,) = examine(capsys, path)[1]["no_meta_properties"]
+        assert finding["what"].startswith(f"{kafkas} has no meta.properties")
+        assert finding["mend"].startswith("the broker that it belongs to writes it anew at its start")
+        assert "kafka-storage.sh format" in finding["mend"]
+    (finding,) = examine(capsys, data)[1]["no_meta_properties"]
+    assert finding["mend"] == f"`kcore serve --data {data}` writes it anew at its start"
+    kcore.Broker(data, **SETTINGS).start().stop()
+    assert "no_meta_properties" not in examine(capsys, data)[1]
 
 
 def test_a_directory_in_use_is_no_unclean_stop(data, capsys):

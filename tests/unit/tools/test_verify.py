@@ -438,12 +438,14 @@ def test_a_log_that_lost_its_flushed_end_is_damaged(data, capsys):
         assert epoch == ("damage" if marker else "warning")
 
 
-def test_a_segment_that_overlaps_the_next_one_is_damaged(data, capsys):
+def test_of_two_segments_with_the_same_batches_the_one_is_named_that_has_no_others(data, capsys):
     log = data / "g-segments-0" / LOG
-    log.write_bytes(log.read_bytes() + (log.parent / f"{30:020}.log").read_bytes())
+    other = log.parent / f"{30:020}.log"
+    log.write_bytes(log.read_bytes() + other.read_bytes())
     status, problems, _ = verify(capsys, data / "g-segments-0")
-    assert status == 1
-    assert any("where the segment must end" in problem["problem"] for problem in problems)
+    (found,) = [problem for problem in problems if problem["type"] == "damage"]
+    assert (status, found["file"]) == (1, str(other))
+    assert f"{LOG} has each of its batches" in found["problem"]
 
 
 def test_records_that_a_header_miscounts_are_damage_unless_left_out(tmp_path, capsys):
