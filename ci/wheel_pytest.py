@@ -1,5 +1,7 @@
 """What the fixtures of an installed wheel must do: pytest finds them by the wheel's entry point."""
 
+import sys
+
 import pytest
 
 
@@ -10,3 +12,11 @@ def test_the_fixture_of_the_wheel(kafka, kafka_session, request):
     (record,) = kafka.wait_for_records("orders", 1)
     assert record.value == b"a book"
     assert list(kafka_session.broker.consume("orders")) == []
+
+
+def test_pytest_leaves_the_asserts_of_the_wheel_as_they_are(kafka):
+    loaders = {name: type(getattr(module, "__loader__", None)) for name, module in sys.modules.items()}
+    rewritten = {name for name, loader in loaders.items() if loader is type(__loader__)}
+    assert __name__ in rewritten
+    of_kcore = {name for name in rewritten if name.split(".")[0] == "kcore"}
+    assert of_kcore <= {"kcore", "kcore.testing", "kcore.testing.pytest_plugin"}

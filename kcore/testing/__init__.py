@@ -1,22 +1,35 @@
-"""What tests of programs that embed kcore use."""
+"""What tests of programs that embed kcore use.
+
+The public names load on first use: pytest imports this package in each run, also of tests without a broker.
+"""
 
 from __future__ import annotations
 
-from kcore.common import time
-from kcore.testing.skip_time import SkipTime
-from kcore.testing.waits import WaitTimedOut
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["MockTime", "SkipTime", "WaitTimedOut"]
+if TYPE_CHECKING:
+    from kcore.testing.mock_time import MockTime as MockTime
+    from kcore.testing.skip_time import SkipTime as SkipTime
+    from kcore.testing.waits import WaitTimedOut as WaitTimedOut
+
+_HOME = {
+    "MockTime": "kcore.testing.mock_time",
+    "SkipTime": "kcore.testing.skip_time",
+    "WaitTimedOut": "kcore.testing.waits",
+}
+
+__all__ = [*_HOME]
 
 
-class MockTime(time.MockTime):
-    """A clock that stands still until sleep() moves it.  Thread-safe.
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kcore.testing' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
 
-    Give it to a Broker or open_log(), and sleep(ms) returns once the background work that has become due by then
-    (retention, flushes, checkpoints, deletion of files, expiry of producers and offsets) has been done, once each.
-    now_ms: what milliseconds() says at first; without it the present, as in the records that clients write: records
-    from its future would never expire.
-    """
 
-    def __init__(self, now_ms: int | None = None) -> None:
-        super().__init__(time.SYSTEM_TIME.milliseconds() if now_ms is None else now_ms)
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,5 +1,7 @@
 """The pytest plugin, in runs of pytest of their own."""
 
+import sys
+
 import confluent_kafka
 import pytest
 
@@ -450,3 +452,49 @@ def test_the_tests_of_the_page_pass(pytester, page, tests):
 def test_the_tests_of_the_example_pass_with_the_library(pytester, library):
     result = run_pytest(pytester, str(ROOT / "examples" / "shop"), "-k", library)
     result.assert_outcomes(passed=6, deselected=12)
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["one process", "a worker of xdist"])
+def test_pytest_rewrites_the_asserts_of_tests_and_not_those_of_kcore(pytester, arguments):
+    # pytest 9 marks kcore by itself, also where it is installed from a checkout; pytest 8 does not.
+    pytester.makeconftest("""
+        import pytest
+
+        pytest.register_assert_rewrite("kcore.log", "kcore.server", "helpers")
+        import kcore.log.log_config
+        import helpers
+    """)
+    pytester.makepyfile(
+        helpers="",
+        test_orders="""
+        import sys
+
+        def test_orders(kafka):
+            loaders = {name: type(getattr(module, "__loader__", None)) for name, module in sys.modules.items()}
+            rewritten = {name for name, loader in loaders.items() if loader is type(__loader__)}
+            assert rewritten >= {__name__, "conftest", "helpers"}
+            assert {"kcore.log.log_config", "kcore.server.broker"} <= sys.modules.keys()
+            # The plugin itself is imported before it can ask for anything.
+            of_kcore = {name for name in rewritten if name.split(".")[0] == "kcore"}
+            assert of_kcore <= {"kcore", "kcore.testing", "kcore.testing.pytest_plugin"}
+    """,
+    )
+    run_pytest(pytester, *arguments).assert_outcomes(passed=1)
+
+
+def test_after_a_run_imports_are_as_they_were_before(pytester):
+    pytester.makepyfile("def test_orders(kafka): pass")
+    run = f"pytest.main(['-p', 'kcore.testing.pytest_plugin', '-p', 'no:cacheprovider', {str(pytester.path)!r}])"
+    code = f"import sys, pytest; before = [*sys.meta_path]; code = {run}; print(code, sys.meta_path == before)"
+    assert pytester.run(sys.executable, "-c", code).outlines[-1] == "0 True"
+
+
+def test_a_run_without_the_fixtures_imports_only_the_plugin(pytester):
+    pytester.makepyfile("""
+        import sys
+
+        def test_orders():
+            of_kcore = {name for name in sys.modules if name.split(".")[0] == "kcore"}
+            assert of_kcore == {"kcore", "kcore.testing", "kcore.testing.pytest_plugin"}
+    """)
+    run_pytest(pytester).assert_outcomes(passed=1)
