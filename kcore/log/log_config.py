@@ -297,7 +297,8 @@ class LogConfig:
             changes.setdefault("message_timestamp_before_max_ms", difference)
             changes.setdefault("message_timestamp_after_max_ms", difference)
         base = defaults if defaults is not None else cls()
-        config = replace(base, **changes, overridden=frozenset(properties))
+        is_base = not properties and not base.overridden
+        config = base if is_base else replace(base, **changes, overridden=frozenset(properties))
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidConfig(
                 f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is greater than max.compaction.lag.ms "

@@ -150,7 +150,9 @@ class LogManager:
             LogDirLoader(log_dir, self._load_log, self.config_of, self._num_recovery_threads, self._executors)
             for log_dir in live
         ]
-        if loaders:
+        if len(loaders) == 1:  # it has threads of its own for its logs
+            loaders[0].load()
+        elif loaders:
             with self._executors(len(loaders), "kcore-log-dir") as threads:
                 list(threads.map(LogDirLoader.load, loaders))
         for loader in loaders:

@@ -73,3 +73,35 @@ def test_a_task_may_shut_its_scheduler_down():
 
     scheduler.schedule("stop", stop)
     assert done.wait(60)
+
+
+class CountingCondition(threading.Condition):
+    notified = 0
+
+    def notify_all(self):
+        self.notified += 1
+        super().notify_all()
+
+
+def test_a_task_that_is_due_after_another_does_not_wake_the_thread():
+    scheduler = Scheduler()
+    scheduler._condition = condition = CountingCondition()
+    first = scheduler.schedule("first", lambda: None, 50_000)
+    scheduler.schedule("later", lambda: None, 60_000)
+    assert condition.notified == 1
+    scheduler.schedule("earlier", lambda: None, 40_000).cancel()
+    assert condition.notified == 2
+    first.cancel()
+    scheduler.schedule("before the only one that is left", lambda: None, 55_000)
+    assert condition.notified == 3
+
+
+def test_a_task_that_is_due_before_the_one_that_the_thread_waits_for_runs_at_its_time():
+    scheduler = Scheduler()
+    scheduler.startup()
+    scheduler.schedule("in a day", lambda: None, 86_400_000)
+    for delay_ms in (0, 1):
+        done = threading.Event()
+        scheduler.schedule("soon", done.set, delay_ms)
+        assert done.wait(60)
+    scheduler.shutdown()

@@ -26,6 +26,15 @@ def test_a_topics_settings_go_on_top_of_the_defaults():
     assert LogConfig.from_kafka(config.to_kafka()) == config
 
 
+def test_the_logs_of_topics_without_settings_share_the_defaults():
+    defaults = LogConfig(segment_bytes=4096)
+    assert LogConfig.from_kafka({}, defaults) is defaults
+    own = LogConfig.from_kafka({"segment.bytes": "4096"}, defaults)
+    assert LogConfig.from_kafka({}, own).overridden == frozenset()
+    with pytest.raises(InvalidConfig, match="is greater than max"):
+        LogConfig.from_kafka({}, LogConfig(min_compaction_lag_ms=2, max_compaction_lag_ms=1))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

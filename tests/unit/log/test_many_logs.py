@@ -99,3 +99,20 @@ def test_a_log_that_does_not_close_is_no_clean_stop_of_its_directory(data_dir, m
     monkeypatch.undo()
     logs[3].close()
     assert all(log.is_closed for log in logs)
+
+
+@pytest.mark.parametrize(("count", "threads"), [(1, []), (3, [(3, "kcore-log-dir")])])
+def test_data_directories_are_loaded_side_by_side_and_a_single_one_without_a_thread(tmp_path, count, threads):
+    made = []
+
+    def executors(num_threads, name):
+        made.append((num_threads, name))
+        return ThreadPoolExecutor(num_threads, name)
+
+    paths = [tmp_path / str(number) for number in range(count)]
+    for path in paths:
+        path.mkdir()
+    manager = LogManager(paths, executors=executors)
+    manager.startup()
+    assert made == threads
+    manager.shutdown()
