@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from kcore.coordinator.group.consumer_group import (
     with_resolved,
     without_members,
 )
-from kcore.coordinator.group.consumer_group_records import Record, is_member_value, records_between
+from kcore.coordinator.group.consumer_group_records import Record, is_group_epoch, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers
@@ -370,7 +370,7 @@ class ConsumerGroupCoordinator:
         if records and (after is not before or live.unsaved is not None):
             touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
-            self._write(group, live, self._batches(group, records), touched, on_stored)
+            self._write(group, live, records, touched, on_stored)
         elif live.waiting:
             # Nothing new, but what the answer says may not be in the log yet.
             next(reversed(live.waiting.values())).callbacks.append(on_stored)
@@ -393,44 +393,20 @@ class ConsumerGroupCoordinator:
             raise UnknownServerError(str(error)) from None
         return records
 
-    def _batches(self, group: GroupMetadata, records: list[Record]) -> list[list[Record]]:
-        """One batch, unless it is too large because it has members that an earlier write failed to store.
-
-        Then records of who the members are come first, in as many batches as they need: alone they change nothing that
-        a member holds.  With the group's first records, which each batch would begin with, it stays one.
-        """
-        if group.first_records or self._manager.fits_batch(group, records):
-            return [records]
-        members = [record for record in records if is_member_value(record)]
-        rest = [record for record in records if not is_member_value(record)]
-        return [*self._halves(group, members), rest]
-
-    def _halves(self, group: GroupMetadata, records: list[Record]) -> list[list[Record]]:
-        """In batches that each fit, in order."""
-        if len(records) <= 1 or self._manager.fits_batch(group, records):
-            return [records] if records else []
-        half = len(records) // 2
-        return [*self._halves(group, records[:half]), *self._halves(group, records[half:])]
-
     def _write(
         self,
         group: GroupMetadata,
         live: LiveConsumerGroup,
-        batches: Sequence[Sequence[Record]],
+        records: list[Record],
         touched: set[str],
         on_stored: WriteCallback,
     ) -> None:
         live.num_writes += 1
         number = live.num_writes
         write = live.waiting[number] = Write(touched, [on_stored])
-        errors: list[ApiError | None] = []
 
         def stored(error: ApiError | None) -> None:
             with group:
-                errors.append(error)
-                if len(errors) < len(batches):
-                    return
-                error = next((error for error in errors if error is not None), None)
                 del live.waiting[number]
                 if error is not None:
                     live.unsaved = (live.unsaved or set()) | touched
@@ -439,8 +415,11 @@ class ConsumerGroupCoordinator:
                 for callback in write.callbacks:
                     group.after_unlock(partial(callback, error))
 
-        for records in batches:
-            self._manager.store_records(group, records, stored)
+        if not self._manager.fits_batch(group, records):
+            # Several batches, of which the last may be missing when another coordinator loads them.  With the epoch in
+            # the first, that one computes a new target.
+            records.sort(key=lambda record: not is_group_epoch(record))
+        self._manager.store_records(group, records, stored)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -126,10 +126,9 @@ def _changed_members(
     ]
 
 
-def is_member_value(record: Record) -> bool:
-    """Whether it says who a member is and what it wants."""
-    key, value = record
-    return value is not None and int.from_bytes(key[:2], "big") == MEMBER
+def is_group_epoch(record: Record) -> bool:
+    key, _ = record
+    return int.from_bytes(key[:2], "big") == GROUP_EPOCH
 
 
 def tombstones(group: ConsumerGroup, others: Collection[str] = ()) -> list[Record]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
@@ -239,10 +240,9 @@ class GroupMetadataManager:
                 if protocol is not None
             ],
         )
-        now_ms = self._time.milliseconds()
-        builder, first_appended = self._builder(group)
+        first = group.first_records
         try:
-            builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
+            batch = self._batch_of((*first, (group_metadata_key(group.group_id), group_metadata_value(value))))
         except ValueError as error:
             logger.warning("group %s: its metadata do not fit a record: %s", group.group_id, error)
             refusal = UnknownServerError(str(error))
@@ -252,64 +252,98 @@ class GroupMetadataManager:
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
             if error is None:
-                first_appended()
+                self._first_records_appended(group, first)
             else:
                 logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
                 error = error_for_client(error)
             callback(error)
 
-        self._append_after_unlock(group, builder.build(), appended)
+        self._append_after_unlock(group, batch, appended)
 
     def fits_batch(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> bool:
-        """Under the group's lock: whether the log takes the batch that store_records() makes of them."""
+        """Under the group's lock: whether store_records() makes one batch of them, which the log takes."""
         limit = self.partitions.max_batch_size(self.partition_for(group.group_id))
         if limit is None:
             return True
-        fields = sum(len(key) + len(value or b"") for key, value in (*group.first_records, *records))
-        if fields + _MOST_OVERHEAD * (len(group.first_records) + len(records) + 1) <= limit:
+        all_records = (*group.first_records, *records)
+        fields = sum(len(key) + len(value or b"") for key, value in all_records)
+        if fields + _MOST_OVERHEAD * (len(all_records) + 1) <= limit:
             return True
-        builder, _ = self._builder(group)
-        for key, value in records:
-            builder.append(value, key)
-        return len(builder.build()) <= limit
+        return len(self._batch_of(all_records)) <= limit
 
     def store_records(
         self,
         group: GroupMetadata,
-        records: Iterable[tuple[bytes, bytes | None]],
+        records: Sequence[tuple[bytes, bytes | None]],
         callback: Callable[[ApiError | None], None],
     ) -> None:
-        """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock."""
-        now_ms = self._time.milliseconds()
-        builder, first_appended = self._builder(group)
-        for key, value in records:
-            builder.append(value, key, timestamp=now_ms)
+        """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock.
 
-        def appended(status: ProducePartitionStatus) -> None:
-            error = status.error
+        Records that fit no single batch are written in order in as many as they need.  After a batch that could not be
+        appended none follows, so what is in the log is all or the first part.
+        """
+        first = group.first_records
+        if self.fits_batch(group, records):
+            batches: list[Sequence[tuple[bytes, bytes | None]]] = [(*first, *records)]
+        else:
+            batches = self._batches(group, (*first, *records))
+        statuses: list[ApiError | None] = []
+
+        def appended(error: ApiError | None) -> None:
+            with group:
+                statuses.append(error)
+                if len(statuses) < len(batches):
+                    return
+            error = next((error for error in statuses if error is not None), None)
             if error is None:
-                first_appended()
+                self._first_records_appended(group, first)
             else:
                 logger.warning("group %s: storing its records failed: %s", group.group_id, error)
                 error = error_for_consumers(error)
             callback(error)
 
-        self._append_after_unlock(group, builder.build(), appended)
+        def append(batch: bytearray) -> None:
+            failed = next((error for error in statuses if error is not None), None)
+            if failed is not None:
+                appended(failed)
+            else:
+                partition = self.partition_for(group.group_id)
+                self.partitions.append(partition, batch, lambda status: appended(status.error))
 
-    def _builder(self, group: GroupMetadata) -> tuple[RecordBatchBuilder, Callable[[], None]]:
-        """A batch that begins with the group's first records, and what to call when it is in the log."""
-        first, now_ms = group.first_records, self._time.milliseconds()
+        for batch in batches:
+            group.after_unlock(partial(append, self._batch_of(batch)))
+
+    def _batches(
+        self, group: GroupMetadata, records: Iterable[tuple[bytes, bytes | None]]
+    ) -> list[Sequence[tuple[bytes, bytes | None]]]:
+        """The records, in order, in lists that each fit a batch; one that fits none is alone."""
+        limit = self.partitions.max_batch_size(self.partition_for(group.group_id))
+        batches: list[Sequence[tuple[bytes, bytes | None]]] = []
+        batch: list[tuple[bytes, bytes | None]] = []
+        size = _MOST_OVERHEAD
+        for key, value in records:
+            record_size = _MOST_OVERHEAD + len(key) + len(value or b"")
+            if batch and limit is not None and size + record_size > limit:
+                batches.append(batch)
+                batch, size = [], _MOST_OVERHEAD
+            batch.append((key, value))
+            size += record_size
+        return [*batches, batch] if batch else batches
+
+    def _batch_of(self, records: Iterable[tuple[bytes, bytes | None]]) -> bytearray:
+        now_ms = self._time.milliseconds()
         builder = RecordBatchBuilder()
-        for key, value in first:
+        for key, value in records:
             builder.append(value, key, timestamp=now_ms)
+        return builder.build()
 
-        def appended() -> None:
-            if first:
-                with group:
-                    if group.first_records is first:
-                        group.first_records = ()
-
-        return builder, appended
+    @staticmethod
+    def _first_records_appended(group: GroupMetadata, first: tuple[tuple[bytes, bytes | None], ...]) -> None:
+        """first: the group's first records when the write began, which is in the log now."""
+        if first:
+            with group:
+                if group.first_records is first:
+                    group.first_records = ()
 
     def store_offsets(
         self,

@@ -6,6 +6,7 @@ import pytest
 from kcore import errors
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.group_config import MigrationPolicy
+from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.log.log_config import LogConfig
 
 from .harness import MixedGroup, T
@@ -82,9 +83,121 @@ def test_members_whose_records_failed_one_by_one_are_written_again_in_as_many_ba
     assert mixed.restarted().value() == mixed.value()
 
 
+def limited(mixed, max_message_bytes):
+    for log in mixed.replica_manager.logs.values():
+        log.config = LogConfig(max_message_bytes=max_message_bytes)
+
+
+def many_members(mixed):
+    """Ids of members, whose records a batch of 3000 bytes cannot take together."""
+    mixed.topics["t"] = TopicOfGroup(T, 60)
+    members = [f"member-{number:02}-{'m' * 40}" for number in range(30)]
+    for member_id in members:
+        assert mixed.join_new(member_id).error_code == 0
+    limited(mixed, 3000)
+    return members
+
+
+def all_beat(mixed, members):
+    """Error codes of a heartbeat of each, with another subscription."""
+    epochs = {member_id: member.epoch for member_id, member in mixed.value().members.items()}
+    return {mixed.beat(m, epochs[m], frozenset(), ["t", "u"]).error_code for m in members}
+
+
+def test_targets_that_fit_no_batch_are_refused_until_the_topic_takes_them_or_members_have_left(mixed):
+    """As Kafka does, whose coordinator writes a change as one batch or not at all."""
+    members = many_members(mixed)
+    all_beat(mixed, members)
+    mixed.topics["t"] = TopicOfGroup(T, 200)
+    mixed.advance(1_000)
+    before = mixed.value()
+    assert all_beat(mixed, members) == {errors.UnknownServerError.code}
+    refusal = mixed.beat(members[0], mixed.value().members[members[0]].epoch)
+    assert "raise its max.message.bytes" in refusal.error_message
+    assert mixed.value() is before
+    assert mixed.restarted().value() == before
+    for member_id in members[3:]:
+        assert mixed.leave_new(member_id).error_code == 0
+    assert all_beat(mixed, members[:3]) == {0}
+    assert mixed.value().targets != before.targets
+    limited(mixed, 1_000_000)
+    for member_id in members[3:]:
+        assert mixed.join_new(member_id).error_code == 0
+    mixed.advance(1_000)
+    assert all_beat(mixed, members) == {0}
+    assert mixed.restarted().value() == mixed.value()
+
+
+def test_targets_whose_writes_failed_are_written_again_in_as_many_batches_as_they_need(mixed):
+    members = many_members(mixed)
+    mixed.replica_manager.error = errors.NotEnoughReplicas("")
+    assert all_beat(mixed, members) == {errors.CoordinatorNotAvailable.code}
+    mixed.replica_manager.error = None
+    assert all_beat(mixed, members) == {0}
+    assert mixed.restarted().value() == mixed.value()
+
+
+def test_many_members_that_leave_by_one_request_are_removed_in_as_many_batches_as_that_needs(mixed):
+    *gone, last = many_members(mixed)
+    results = mixed.coordinator.leave_group("g", [LeavingMember(member_id, None) for member_id in gone])
+    assert {result.error_code for result in results} == {0}
+    assert set(mixed.restarted().value().members) == {last}
+    assert all_beat(mixed, [last]) == {0}
+    assert mixed.restarted().value() == mixed.value()
+
+
+@pytest.mark.parametrize("num_written", range(1, 4))
+def test_what_is_in_the_log_of_a_write_of_several_batches_is_its_first_part_and_a_new_target_follows(
+    mixed, num_written
+):
+    members = many_members(mixed)
+    manager = mixed.replica_manager
+    manager.error = errors.NotEnoughReplicas("")
+    all_beat(mixed, members)
+    manager.error, manager.held = None, []
+    answer = mixed.beat(members[0], mixed.value().members[members[0]].epoch)
+    held, manager.held = manager.held, None
+    assert len(held) > num_written + 1
+    for append in held[:num_written]:
+        append()
+    manager.error = errors.NotEnoughReplicas("")
+    for append in held[num_written:]:
+        append()
+    assert answer.error_code == errors.CoordinatorNotAvailable.code
+    manager.error = None
+    again = mixed.restarted()
+    assert again.value().epoch == mixed.value().epoch > again.value().assignment_epoch
+    all_beat(again, members)
+    assert again.value().assignment_epoch == again.value().epoch
+
+
+def test_after_a_batch_that_could_not_be_appended_no_other_of_its_write_is(mixed):
+    members = many_members(mixed)
+    manager = mixed.replica_manager
+    manager.error = errors.NotEnoughReplicas("")
+    all_beat(mixed, members)
+    before, log = mixed.records(), manager.logs[mixed.coordinator.partition_for("g")]
+    manager.error, appends = None, []
+    append = log.append
+
+    def append_but_the_second(batch):
+        appends.append(batch)
+        if len(appends) == 2:
+            raise errors.MessageTooLarge("as it happens")
+        return append(batch)
+
+    log.append = append_but_the_second
+    answer = mixed.beat(members[0], mixed.value().members[members[0]].epoch)
+    assert (answer.error_code, len(appends)) == (errors.UnknownServerError.code, 2)
+    assert len(mixed.records()) > len(before)
+    log.append = append
+    assert all_beat(mixed, members) == {0}
+    assert mixed.restarted().value() == mixed.value()
+
+
 def test_an_answer_waits_for_all_batches_of_such_a_write_and_has_the_error_of_any(mixed):
     mixed.join_new("new")
-    joins = [large_classic(mixed, num_bytes=200_000) for _ in range(4)]
+    joins = [large_classic(mixed, num_bytes=200_000) for _ in range(6)]
     manager = mixed.replica_manager
     manager.error = errors.NotEnoughReplicas("")
     for join in joins:
@@ -139,8 +252,7 @@ def test_CG_30_classic_members_alone_hear_of_new_partitions_at_their_next_heartb
 def test_a_heartbeat_of_a_classic_member_is_no_error_where_the_new_target_fits_no_batch(mixed, caplog):
     mixed, join = classic_members_alone(mixed)
     before = mixed.value()
-    for log in mixed.replica_manager.logs.values():
-        log.config = LogConfig(max_message_bytes=100)
+    limited(mixed, 100)
     mixed.topics["t"] = TopicOfGroup(T, 6)
     assert mixed.heartbeat(join) == 0
     assert mixed.value() is before
@@ -149,8 +261,7 @@ def test_a_heartbeat_of_a_classic_member_is_no_error_where_the_new_target_fits_n
 
 def test_a_member_that_is_silent_is_fenced_also_where_that_fits_no_batch(mixed):
     mixed, _ = classic_members_alone(mixed)
-    for log in mixed.replica_manager.logs.values():
-        log.config = LogConfig(max_message_bytes=100)
+    limited(mixed, 100)
     mixed.time.sleep(100_000)
     mixed.timer.advance()
     assert not mixed.value().members
