@@ -516,22 +516,17 @@ class GroupMetadataManager:
             removed = group.remove_offsets(list(choose(group)))
             if group.is_empty and not group.has_offsets:
                 group.transition_to(GroupState.DEAD)
-            builder = RecordBatchBuilder()
-            now_ms = self._time.milliseconds()
-            for topic_partition in removed:
-                builder.append(None, offset_commit_key(group.group_id, topic_partition), timestamp=now_ms)
+            tombstones = [offset_commit_key(group.group_id, topic_partition) for topic_partition in removed]
             if group.state is GroupState.DEAD:
                 self.remove_group(group)
-                for key, _ in group.first_records:
-                    builder.append(None, key, timestamp=now_ms)
+                tombstones += [key for key, _ in group.first_records]
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
-                    builder.append(None, group_metadata_key(group.group_id), timestamp=now_ms)
+                    tombstones.append(group_metadata_key(group.group_id))
                 if group.consumer is not None:
-                    for key, _ in group.consumer.tombstones():
-                        builder.append(None, key, timestamp=now_ms)
-            if len(builder):
-                self._append_after_unlock(group, builder.build(), self._tombstones_appended)
+                    tombstones += [key for key, _ in group.consumer.tombstones()]
+            for batch in self._batches(group, [(key, None) for key in tombstones]):
+                self._append_after_unlock(group, self._batch_of(batch), self._tombstones_appended)
         return len(removed)
 
     @staticmethod

@@ -4,6 +4,9 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_config import LogConfig
+
+from .harness import Harness
 
 
 def subscription(*topics):
@@ -64,6 +67,20 @@ def test_only_empty_groups_can_be_deleted_and_their_records_are_buried(harness):
     assert harness.committed() == {}
     assert [(r.key[:2], r.value) for r in harness.records()[-2:]] == [(b"\x00\x01", None), (b"\x00\x02", None)]
     assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.GroupIdNotFound.code}
+
+
+def test_a_group_with_more_offsets_than_a_batch_has_room_for_stays_deleted_after_a_restart(harness):
+    for start in range(0, 200, 20):
+        harness.commit({("t", start + number): number for number in range(20)})
+    harness.commit({("t", 0): 1}, group_id="other")
+    for log in harness.replica_manager.logs.values():
+        log.config = LogConfig(max_message_bytes=2000)
+    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    again = Harness(harness.replica_manager, partitions=[])
+    for partition in range(4):
+        again.coordinator.on_election(partition, 1)
+    again.scheduler.tick()
+    assert (again.group("g"), again.committed("other")) == (None, {("t", 0): 1})
 
 
 def test_deleting_offsets_spares_topics_a_member_consumes(harness):
