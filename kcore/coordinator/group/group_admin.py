@@ -151,7 +151,7 @@ class GroupAdmin:
             if not group.is_empty:
                 raise NonEmptyGroup(group_id)
             group.transition_to(GroupState.DEAD)
-        self._remove_offsets(group, lambda group: list(group.offsets))
+        self._remove_offsets(group, GroupMetadata.all_offset_partitions)
 
     def _remove_offsets(
         self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]

@@ -125,6 +125,11 @@ class GroupLoad:
             offsets[topic_partition] = committed
         else:
             offsets.pop(topic_partition, None)
+            if self._open_transactions:
+                # Deleted, also what a transaction has committed before.
+                deleted = read_offset_commit_key(key)
+                for open_commits in self._open_transactions.values():
+                    open_commits.pop(deleted, None)
         return True
 
     def _read_group(self, record: Record) -> None:

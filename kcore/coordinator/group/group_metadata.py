@@ -421,17 +421,19 @@ class GroupMetadata:
         return any(topic_partition in offsets for offsets in self.transactional_offsets.values())
 
     def all_offset_partitions(self) -> set[TopicPartition]:
-        """Partitions that have an offset, also in an open transaction."""
-        return set(self.offsets).union(*self.transactional_offsets.values())
+        """Partitions that have an offset, also one on its way to the log or in an open transaction."""
+        return {*self.offsets, *self.pending_offset_commits}.union(*self.transactional_offsets.values())
 
     def remove_offsets(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove these partitions' offsets, also those of open transactions; returns the partitions that had one."""
+        """Remove these partitions' offsets, also those on their way to the log and those of open transactions; returns
+        the partitions that had any."""
         removed = []
         for topic_partition in topic_partitions:
-            self.pending_offset_commits.pop(topic_partition, None)
+            has_any = self.offsets.pop(topic_partition, None) is not None
+            has_any |= self.pending_offset_commits.pop(topic_partition, None) is not None
             for offsets in self.transactional_offsets.values():
-                offsets.pop(topic_partition, None)
-            if self.offsets.pop(topic_partition, None) is not None:
+                has_any |= offsets.pop(topic_partition, None) is not None
+            if has_any:
                 removed.append(topic_partition)
         return removed
 

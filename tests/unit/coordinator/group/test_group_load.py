@@ -96,6 +96,7 @@ def expected(batches):
                 of_transaction[place] = committed
             elif committed is None:
                 offsets.pop(place, None)
+                of_transaction.pop(place, None)
             else:
                 offsets[place] = committed
         base_offset += len(records)

@@ -1,5 +1,6 @@
 import pathlib
 import struct
+from functools import partial
 
 import pytest
 
@@ -268,22 +269,44 @@ def offset_record(builder, tp, offset):
     builder.append(value, group_records.offset_commit_key("g", TopicPartition(*tp)), timestamp=1)
 
 
+def append_to(log, offsets, producer_id=-1, marker=None):
+    """A batch of offsets of group g (None: a tombstone), of a producer's transaction if it has one; or the marker that
+    ends that: 1 commits, 0 aborts."""
+    transaction = {"producer_id": producer_id, "producer_epoch": 0} if producer_id >= 0 else {}
+    if marker is not None:
+        builder = RecordBatchBuilder(is_transactional=True, is_control=True, **transaction)
+        builder.append(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, marker), timestamp=1)
+    else:
+        if transaction:
+            transaction["base_sequence"] = 0
+        builder = RecordBatchBuilder(is_transactional=producer_id >= 0, **transaction)
+        for tp, offset in offsets.items():
+            offset_record(builder, tp, offset)
+    log.append(builder.build())
+
+
+def loaded(log):
+    """A coordinator of group g that has loaded this log."""
+    replica_manager = MemoryReplicaManager()
+    replica_manager.logs[Harness().coordinator.partition_for("g")] = log
+    harness = Harness(replica_manager)
+    harness.scheduler.tick()
+    return harness
+
+
+def test_a_tombstone_removes_what_a_transaction_has_committed_before_it_and_not_what_comes_after():
+    """As Kafka, which writes it where an offset is deleted while its transaction is open."""
+    log = MemoryLog()
+    append_to(log, {("t", 0): 10, ("t", 1): 11, ("t", 2): 12}, producer_id=5)
+    append_to(log, {("t", 0): None, ("t", 1): None})
+    append_to(log, {("t", 1): 20}, producer_id=5)
+    append_to(log, {}, producer_id=5, marker=1)
+    assert loaded(log).committed() == {("t", 1): 20, ("t", 2): 12}
+
+
 def test_transactional_commits_count_once_their_transaction_is_committed_and_never_if_older():
     log = MemoryLog()
-
-    def append(offsets, producer_id=-1, marker=None):
-        transaction = {"producer_id": producer_id, "producer_epoch": 0} if producer_id >= 0 else {}
-        if marker is not None:
-            builder = RecordBatchBuilder(is_transactional=True, is_control=True, **transaction)
-            builder.append(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, marker), timestamp=1)
-        else:
-            if transaction:
-                transaction["base_sequence"] = 0
-            builder = RecordBatchBuilder(is_transactional=producer_id >= 0, **transaction)
-            for tp, offset in offsets.items():
-                offset_record(builder, tp, offset)
-        log.append(builder.build())
-
+    append = partial(append_to, log)
     append({("t", 0): 1, ("t", 1): 1})
     append({("t", 0): 10, ("t", 1): 10}, producer_id=5)
     append({("t", 2): 20}, producer_id=6)
@@ -291,10 +314,7 @@ def test_transactional_commits_count_once_their_transaction_is_committed_and_nev
     append({("t", 1): 2})  # newer than the transactional one, though that is committed later
     append({}, producer_id=5, marker=1)
     append({}, producer_id=6, marker=0)
-    replica_manager = MemoryReplicaManager()
-    replica_manager.logs[Harness().coordinator.partition_for("g")] = log
-    harness = Harness(replica_manager)
-    harness.scheduler.tick()
+    harness = loaded(log)
     assert harness.committed() == {("t", 0): 10, ("t", 1): 2}
     assert harness.group().offsets[TopicPartition("t", 0)] == CommittedOffset(2, OffsetAndMetadata(10, "", -1, 1))
 

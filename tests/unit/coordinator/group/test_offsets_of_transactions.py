@@ -1,11 +1,14 @@
 """Offsets that a group gets by a transaction, from the commit to the end of the transaction."""
 
+import struct
+
 import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.member_metadata import GroupMember
+from kcore.record.record_batch_builder import RecordBatchBuilder
 
 from .harness import Answer, Harness
 
@@ -112,3 +115,43 @@ def test_offsets_of_a_deleted_partition_do_not_come_with_the_end_of_a_transactio
     harness.coordinator.partitions_deleted([T0])
     harness.end()
     assert (harness.offset(T0), harness.offset(T1)) == (-1, 20)
+
+
+def remove_group(harness):
+    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+
+
+def remove_offsets(harness):
+    assert harness.coordinator.admin.delete_offsets("g", [T0]) == {T0: 0}
+
+
+def remove_partition(harness):
+    harness.coordinator.partitions_deleted([T0])
+
+
+@pytest.mark.parametrize("remove", [remove_group, remove_offsets, remove_partition])
+@pytest.mark.parametrize("is_in_transaction", [True, False])
+def test_offsets_that_are_deleted_while_they_are_pending_stay_deleted_at_the_next_coordinator(
+    harness, remove, is_in_transaction
+):
+    """Those of an open transaction, which is committed later, and those that are on their way to the log."""
+    manager = harness.replica_manager
+    if is_in_transaction:
+        harness.commit_in_transaction({T0: 10})
+    else:
+        manager.held = []
+        harness.commit({T0: 10})
+    remove(harness)
+    if manager.held is not None:
+        manager.release()
+    marker = RecordBatchBuilder(
+        producer_id=PRODUCER[0], producer_epoch=PRODUCER[1], is_transactional=True, is_control=True
+    )
+    marker.append(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, 1), timestamp=1)
+    manager.logs[harness.coordinator.partition_for("g")].append(marker.build())
+    again = TransactionHarness(manager, partitions=[])
+    for partition in range(4):
+        again.coordinator.on_election(partition, 1)
+    again.scheduler.tick()
+    assert again.offset(require_stable=True) == -1
+    assert again.group() is None
