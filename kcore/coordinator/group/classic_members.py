@@ -108,7 +108,7 @@ class ClassicMembers:
         def stored(error: ApiError | None) -> None:
             callback(result if error is None else JoinGroupResult(error.code, joining.member_id))
 
-        if self._groups.shall_downgrade(live, after):
+        if self._groups.shall_downgrade(group, live, after):
             # It has taken the place of the last member of the new protocol: it is answered at the end of the rebalance.
             self._groups.change(group, live, after, lambda error: None)
             group.update_member(

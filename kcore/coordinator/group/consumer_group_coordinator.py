@@ -28,7 +28,7 @@ from kcore.coordinator.group.consumer_group import (
 from kcore.coordinator.group.consumer_group_records import Record, is_group_epoch, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
-from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers
+from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers, metadata_record
 from kcore.coordinator.group.group_migration import downgraded, shall_downgrade, upgraded, why_not_upgraded
 from kcore.coordinator.group.group_records import group_metadata_key
 from kcore.coordinator.group.live_consumer_group import LiveConsumerGroup, Session, Write, WriteCallback
@@ -287,10 +287,21 @@ class ConsumerGroupCoordinator:
         if len(group.members) >= self._config.consumer_max_size:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {self._config.consumer_max_size}")
 
-    def shall_downgrade(self, live: LiveConsumerGroup, after: ConsumerGroup) -> bool:
-        """Whether change() makes it a classic group."""
+    def shall_downgrade(self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup) -> bool:
+        """Whether change() makes it a classic group.
+
+        Not where the records for that fit no batch: then it goes on with its members of the classic protocol.
+        """
         policy, max_size = self._config.consumer_migration_policy, self._config.max_size
-        return after is not live.value and shall_downgrade(policy, after, max_size)
+        if after is live.value or not shall_downgrade(policy, after, max_size):
+            return False
+        classic = GroupMetadata(group.group_id, self._time)
+        classic.adopt_members(downgraded(after, self._find_topic), live.value.epoch)
+        try:
+            record = metadata_record(classic, _assignments(classic))
+        except ValueError:
+            return False
+        return self._manager.fits_batch(group, [*live.tombstones(), record])
 
     def _downgrade(
         self, group: GroupMetadata, live: LiveConsumerGroup, after: ConsumerGroup, on_stored: WriteCallback
@@ -304,8 +315,7 @@ class ConsumerGroupCoordinator:
         group.first_records += tuple(live.tombstones())
         live.value = after
         logger.info("group %s: downgraded to the classic protocol, generation %d", group.group_id, group.generation_id)
-        assignments = {member_id: member.assignment for member_id, member in group.members.items()}
-        self._manager.store_group(group, assignments, on_stored, error_for_consumers)
+        self._manager.store_group(group, _assignments(group), on_stored, error_for_consumers)
         self.on_downgraded(group)
 
     @contextmanager
@@ -344,7 +354,7 @@ class ConsumerGroupCoordinator:
         A classic group, if it has only members of the classic protocol left and may be one.
         Raises UnknownServerError, and then has changed nothing, for what fits no record or makes too large a batch.
         """
-        if self.shall_downgrade(live, after):
+        if self.shall_downgrade(group, live, after):
             self._downgrade(group, live, after, on_stored)
             return
         before, unsaved = live.value, live.unsaved
@@ -524,6 +534,11 @@ def _answer(callback: HeartbeatCallback, result: HeartbeatResult) -> WriteCallba
         callback(result if error is None else _refusal(error, result.member_id))
 
     return stored
+
+
+def _assignments(group: GroupMetadata) -> dict[str, bytes]:
+    """Of the members of a classic group, by id."""
+    return {member_id: member.assignment for member_id, member in group.members.items()}
 
 
 def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -82,6 +82,36 @@ def error_for_consumers(error: ApiError) -> ApiError:
     if isinstance(error, RequestTimedOut):
         return CoordinatorNotAvailable(str(error))
     return _error_for_members(error)
+
+
+def metadata_record(group: GroupMetadata, assignments: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+    """Key and value of a classic group as it is now, its members with these assignments.
+
+    Raises ValueError for what fits no record.
+    """
+    protocol = group.protocol_name
+    value = GroupMetadataValue(
+        group.protocol_type or "",
+        group.generation_id,
+        protocol,
+        group.leader_id,
+        -1 if group.state_timestamp is None else group.state_timestamp,
+        [
+            MemberValue(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata(protocol),
+                assignments[member.member_id],
+            )
+            for member in group.members.values()
+            if protocol is not None
+        ],
+    )
+    return group_metadata_key(group.group_id), group_metadata_value(value)
 
 
 class OffsetFetchResult(NamedTuple):
@@ -218,31 +248,9 @@ class GroupMetadataManager:
 
         error_for_client(error of a failed append): the error that the callback gets.
         """
-        protocol = group.protocol_name
-        value = GroupMetadataValue(
-            group.protocol_type or "",
-            group.generation_id,
-            protocol,
-            group.leader_id,
-            -1 if group.state_timestamp is None else group.state_timestamp,
-            [
-                MemberValue(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.session_timeout_ms,
-                    member.metadata(protocol),
-                    assignments[member.member_id],
-                )
-                for member in group.members.values()
-                if protocol is not None
-            ],
-        )
-        first = group.first_records
+        first, generation_id = group.first_records, group.generation_id
         try:
-            batch = self._batch_of((*first, (group_metadata_key(group.group_id), group_metadata_value(value))))
+            batch = self._batch_of((*first, metadata_record(group, assignments)))
         except ValueError as error:
             logger.warning("group %s: its metadata do not fit a record: %s", group.group_id, error)
             refusal = UnknownServerError(str(error))
@@ -254,7 +262,7 @@ class GroupMetadataManager:
             if error is None:
                 self._first_records_appended(group, first)
             else:
-                logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
+                logger.warning("group %s: storing generation %d failed: %s", group.group_id, generation_id, error)
                 error = error_for_client(error)
             callback(error)
 

@@ -218,6 +218,24 @@ def test_an_answer_waits_for_all_batches_of_such_a_write_and_has_the_error_of_an
     assert mixed.restarted().value() == mixed.value()
 
 
+def test_a_group_that_fits_no_batch_as_a_classic_one_goes_on_as_it_is_until_it_does(mixed):
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    mixed.join_new("new")
+    joins = [large_classic(mixed, num_bytes=350_000) for _ in range(4)]
+    assert mixed.leave_new("new").error_code == 0
+    assert set(mixed.value().members) == {join.member_id for join in joins}
+    assert mixed.restarted().value() == mixed.value()
+    mixed.topics |= {f"{'n' * 1000}0": TopicOfGroup(T, 8)}
+    for join in joins:
+        again = large_classic(mixed, join.member_id, num_bytes=350_000)
+        assert (again.error_code, mixed.sync(again).error_code) == (0, 0)
+        assert mixed.heartbeat(again) in (0, errors.RebalanceInProgress.code)
+    for join in joins[:2]:
+        assert mixed.leave(join.member_id) == 0
+    assert mixed.state() == mixed.restarted().state() == "PreparingRebalance"
+    assert set(mixed.group().members) == {join.member_id for join in joins[2:]}
+
+
 # -- writes that take too long
 
 
