@@ -42,6 +42,9 @@ class PartitionLoad(Protocol):
     def read_batch(self, batch: RecordBatch) -> None:
         """The next batch."""
 
+    def skip(self) -> None:
+        """What comes next cannot be read, and is left out: one batch, or all that follow."""
+
     def finish(self) -> None:
         """All batches have been read, or those before an error."""
 
@@ -110,6 +113,17 @@ class CoordinatorPartitions:
         except KafkaStorageError:
             return None
         return None if config is None else min(config.max_message_bytes, config.segment_bytes)
+
+    def is_transaction_committed(self, partition: int, producer_id: int, offset: int) -> bool | None:
+        """Of the transaction that has the producer's record at this offset; None if it is open, or not known."""
+        topic_partition = TopicPartition(self._topic, partition)
+        replica = self._replica_manager.get_partition(topic_partition)
+        try:
+            log = replica.local_log() if replica is not None else None
+            return None if log is None else log.is_transaction_committed(producer_id, offset)
+        except (OSError, CorruptMessage, KafkaStorageError) as error:
+            logger.warning("%s: whether the transaction of offset %d is committed: %s", topic_partition, offset, error)
+            return None
 
     # -- elections ---------------------------------------------------------------------------------------------------
 
@@ -198,6 +212,7 @@ class CoordinatorPartitions:
         except Exception:
             # As Kafka: what was read counts, so that one bad place does not take all of the partition away.
             logger.exception("%s: reading its records stopped by an error", topic_partition)
+            load.skip()
         load.finish()
         self._own(partition, epoch, load, started_ms)
 
@@ -268,6 +283,7 @@ class CoordinatorPartitions:
             batch.position,
             problem,
         )
+        load.skip()
 
 
 def java_string_hash(text: str) -> int:

@@ -253,6 +253,20 @@ class UnifiedLog(LogHotPath):
         with self.lock:
             return list(self.producer_state_manager.producers.values())
 
+    def is_transaction_committed(self, producer_id: int, offset: int) -> bool | None:
+        """Of the transaction that has the producer's record at this offset; None while it is open.
+
+        As for a read_committed consumer: what has ended and is in no transaction index is committed.
+        Raises OSError, CorruptMessage.
+        """
+        with self.lock:
+            unfinished = self.producer_state_manager.unfinished_txns()
+        for txn in unfinished:
+            if txn.producer_id == producer_id and txn.last_offset is None and txn.first_offset.message_offset <= offset:
+                return None
+        aborted = self.local.aborted_between(offset, offset + 1)
+        return all(txn.producer_id != producer_id for txn in aborted)
+
     def start_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, *, raises_epoch: bool = False
     ) -> TransactionVerification | None:

@@ -62,7 +62,10 @@ class _Offsets:
 
 class GroupLoad:
     """A PartitionLoad.  publish(groups) is called under the lock of the partitions, on_loaded(group) under each group's
-    lock, before requests can reach it."""
+    lock, before requests can reach it.
+
+    is_committed(producer id, offset): of the transaction that has this record, None if it is open; of the log.
+    """
 
     acts = False
 
@@ -72,17 +75,21 @@ class GroupLoad:
         time: Time,
         publish: Callable[[Collection[GroupMetadata]], None],
         on_loaded: Callable[[GroupMetadata], None],
+        is_committed: Callable[[int, int], bool | None] = lambda producer_id, offset: None,
     ) -> None:
         self._topic_partition = topic_partition
         self._time = time
         self._publish = publish
         self._on_loaded = on_loaded
+        self._is_committed = is_committed
         #: What the records read so far say.
         self._values: dict[str, GroupMetadataValue] = {}
         self._offsets = _Offsets()
         self._consumer_groups: dict[str, ConsumerGroupReplay] = {}
         #: By producer id: commits inside a transaction whose end has not been read yet.
         self._open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
+        #: (producer id, commits) of transactions that were open where batches were left out: the marker may be there.
+        self._uncertain: list[tuple[int, dict[OffsetCommitKey, CommittedOffset | None]]] = []
         #: Of records whose keys have unknown versions: how many there are, and the offset of the first.
         self._num_unknown = 0
         self._first_unknown = -1
@@ -125,11 +132,11 @@ class GroupLoad:
             offsets[topic_partition] = committed
         else:
             offsets.pop(topic_partition, None)
-            if self._open_transactions:
+            if self._open_transactions or self._uncertain:
                 # Deleted, also what a transaction has committed before.
                 deleted = read_offset_commit_key(key)
-                for open_commits in self._open_transactions.values():
-                    open_commits.pop(deleted, None)
+                for commits in (*self._open_transactions.values(), *(commits for _, commits in self._uncertain)):
+                    commits.pop(deleted, None)
         return True
 
     def _read_group(self, record: Record) -> None:
@@ -162,13 +169,34 @@ class GroupLoad:
         committed = any((record.key or b"")[2:4] == b"\x00\x01" for record in batch)
         if not committed:
             return
-        for (group_id, topic_partition), value in offsets.items():
-            of_group = self._offsets.of_group(group_id)
-            current = of_group.get(topic_partition)
-            if value is None:
-                of_group.pop(topic_partition, None)
-            elif current is None or current.append_offset < value.append_offset:
-                of_group[topic_partition] = value
+        for key, value in offsets.items():
+            self._commit(key, value)
+
+    def _commit(self, key: OffsetCommitKey, value: CommittedOffset | None) -> None:
+        """Of a transaction that is committed."""
+        group_id, topic_partition = key
+        of_group = self._offsets.of_group(group_id)
+        current = of_group.get(topic_partition)
+        if value is None:
+            of_group.pop(topic_partition, None)
+        elif current is None or current.append_offset < value.append_offset:
+            of_group[topic_partition] = value
+
+    def skip(self) -> None:
+        self._uncertain += self._open_transactions.items()
+        self._open_transactions = {}
+
+    def _end_uncertain_transactions(self) -> None:
+        """By what the log knows of their ends: else commits whose marker was left out would be pending for ever."""
+        for producer_id, commits in self._uncertain:
+            for key, value in commits.items():
+                if value is None:
+                    continue
+                is_committed = self._is_committed(producer_id, value.append_offset)
+                if is_committed:
+                    self._commit(key, value)
+                elif is_committed is None:
+                    self._open_transactions.setdefault(producer_id, {}).setdefault(key, value)
 
     def finish(self) -> None:
         """Groups as their last record left them, and an empty one for each that has only offsets.
@@ -183,6 +211,7 @@ class GroupLoad:
                 counted(self._num_unknown, "record"),
                 self._first_unknown,
             )
+        self._end_uncertain_transactions()
         groups = self._groups
         for group_id, value in self._values.items():
             state = GroupState.STABLE if value.members else GroupState.EMPTY

@@ -551,7 +551,9 @@ class GroupMetadataManager:
         on_loaded(group) runs under each group's lock, before requests can reach it.
         """
         topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
-        self.partitions.elect(partition, epoch, GroupLoad(topic_partition, self._time, self._add_groups, on_loaded))
+        is_committed = partial(self.partitions.is_transaction_committed, partition)
+        load = GroupLoad(topic_partition, self._time, self._add_groups, on_loaded, is_committed)
+        self.partitions.elect(partition, epoch, load)
 
     def _add_groups(self, groups: Iterable[GroupMetadata]) -> None:
         for group in groups:

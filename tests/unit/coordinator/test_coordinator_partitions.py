@@ -34,6 +34,9 @@ class Load:
     def read_batch(self, batch):
         self._step("read_batch", *[record.value for record in batch])
 
+    def skip(self):
+        self._step("skip")
+
     def finish(self):
         self._step("finish")
 
@@ -240,5 +243,5 @@ def test_what_was_read_before_an_error_counts(caplog):
 
     load = fixture.elect(5, at={"read_batch": fail})
     fixture.scheduler.tick()
-    assert load.names == STEPS and fixture.state == ({}, {P: 5})
+    assert load.names == ["read_batch", "skip", *STEPS[1:]] and fixture.state == ({}, {P: 5})
     assert "reading its records stopped by an error" in caplog.text

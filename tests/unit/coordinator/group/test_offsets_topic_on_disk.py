@@ -5,10 +5,12 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
+from kcore.coordinator.group.member_metadata import GroupMember
 from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.replica.conftest import Node
 
-from .harness import OFFSETS_TOPIC, Harness, MixedGroup
+from .harness import OFFSETS_TOPIC, Answer, Harness, MixedGroup
 
 
 def coordinated(node, partitions=2, harness=Harness, **config):
@@ -88,6 +90,80 @@ def test_what_is_before_a_batch_whose_format_is_unknown_counts(tmp_path, caplog)
     again.scheduler.tick()
     assert again.committed() == {("t", 0): 0}
     assert "reading its records stopped by an error" in caplog.text
+
+
+#: By which the marker of a transaction is found in a segment: its coordinator's epoch.
+MARK = b"mark"
+
+
+def commit_in_transaction(harness, number, offset):
+    """For partition `number` of t."""
+    answer = Answer()
+    values = {TopicPartition("t", number): OffsetAndMetadata(offset, "in transaction")}
+    harness.coordinator.offsets.commit_in_transaction("g", GroupMember(), (5, 0), values, answer)
+    assert answer.result == {("t", number): 0}
+
+
+def end_transaction(harness, marker):
+    """1 commits, 0 aborts."""
+    batch = RecordBatchBuilder(producer_id=5, producer_epoch=0, is_transactional=True, is_control=True)
+    batch.append(b"\0\0" + MARK, bytes([0, 0, 0, marker]), timestamp=1)
+    answer = Answer()
+    harness.coordinator.manager.partitions.append(0, batch.build(), answer)
+    assert answer.error is None
+
+
+@pytest.mark.parametrize("marker, expected", [(1, 7), (0, -1)])
+@pytest.mark.parametrize("at", [17, 16], ids=["one batch is skipped", "reading stops"])
+def test_a_transaction_whose_marker_is_damaged_has_ended_as_the_log_says(tmp_path, marker, expected, at):
+    """A stable fetch would wait for ever, and the commit would not count."""
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    harness.commit({("t", 1): 1})
+    commit_in_transaction(harness, 0, 7)
+    end_transaction(harness, marker)
+    if at == 17:
+        node.shutdown()
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", MARK, at)
+    again = (
+        coordinated(Node(tmp_path), 1) if at == 17 else Harness(node.replica_manager, offsets_topic_num_partitions=1)
+    )
+    again.scheduler.tick()
+    fetched = again.coordinator.offsets.fetch("g", [TopicPartition("t", 0)], require_stable=True)
+    assert [tuple(result) for result in fetched.values()] == [
+        (expected, -1, "in transaction" if expected == 7 else "", 0)
+    ]
+
+
+def test_a_transaction_that_is_open_after_a_damaged_batch_is_still_open(tmp_path):
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    commit_in_transaction(harness, 0, 7)
+    harness.commit({("t", 1): OffsetAndMetadata(1, "damaged")})
+    node.shutdown()
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 17)
+    again = coordinated(Node(tmp_path), 1)
+    assert again.committed(require_stable=True) == {}
+    fetched = again.coordinator.offsets.fetch("g", [TopicPartition("t", 0)], require_stable=True)
+    assert [result.error_code for result in fetched.values()] == [errors.UnstableOffsetCommit.code]
+    again.coordinator.manager.end_transaction(5, [0], True)
+    assert again.committed() == {("t", 0): 7}
+
+
+@pytest.mark.parametrize("marker, expected", [(1, 7), (0, 3)])
+def test_the_next_transaction_of_a_producer_does_not_end_one_whose_marker_is_damaged(tmp_path, marker, expected):
+    """It commits or aborts its own offsets, here of another partition."""
+    node = Node(tmp_path)
+    harness = coordinated(node, 1)
+    harness.commit({("t", 0): 3})
+    commit_in_transaction(harness, 0, 7)
+    end_transaction(harness, marker)
+    commit_in_transaction(harness, 9, 9)
+    end_transaction(harness, 1 - marker)
+    node.shutdown()
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", MARK, 17)
+    again = coordinated(Node(tmp_path), 1)
+    assert again.committed(require_stable=True) == {("t", 0): expected} | ({("t", 9): 9} if marker == 0 else {})
 
 
 @pytest.mark.parametrize("load_buffer_size", [10_000, 5 << 20])
