@@ -15,6 +15,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage, KafkaStorageError
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.record.file_records import FileRecords
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.valid_part import valid_part
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 COMMIT_CHECK_MS = 10
 #: Loads whose times are kept for the metrics.
 _LOAD_TIMES = 1000
+
+#: The most bytes that a read may ask for.
+_WHOLE_SEGMENT = 2**31 - 1
 
 T = TypeVar("T")
 
@@ -251,20 +255,45 @@ class CoordinatorPartitions:
         log = replica.local_log()
         offset = log.log_start_offset
         while offset < log.log_end_offset and self.loading.get(topic_partition.partition) == epoch:
-            records = log.read(offset, self._load_buffer_size, FetchIsolation.LOG_END, True).records
-            damage: CorruptMessage | None = None
-            if isinstance(records, FileRecords):
-                # CRCs are checked below: what follows a batch that cannot be read still counts.
-                records, damage = valid_part(records, check_crc=False)
-            if not records:
+            # Before the read: of segments that the cleaner merges meanwhile all are still to be read.
+            base_offsets = log.segments.base_offsets()
+            info = log.read(offset, _WHOLE_SEGMENT, FetchIsolation.LOG_END, True)
+            if not info.records:
                 return
-            for batch in records.batches:
+            last_offset = self._read_segment(topic_partition, info.records, epoch, load)
+            # No CRC covers a base offset.  So within a segment it does not decide where the next batch is looked for,
+            # and the next segment is taken by its name.
+            read_up_to = max(offset, info.fetch_offset_metadata.segment_base_offset)
+            offset = next((base for base in base_offsets if base > read_up_to), max(offset, last_offset) + 1)
+
+    def _read_segment(
+        self, topic_partition: TopicPartition, records: FileRecords | MemoryRecords, epoch: int, load: PartitionLoad
+    ) -> int:
+        """The slice of a segment, offsets.load.buffer.size at a time; the offset of its last record.
+
+        Raises CorruptMessage.
+        """
+        last_offset, position, size = -1, 0, self._load_buffer_size
+        damage: CorruptMessage | None = None
+        while position < records.size_in_bytes and self.loading.get(topic_partition.partition) == epoch:
+            if isinstance(records, MemoryRecords):
+                part = records
+            else:
+                # CRCs are checked below: what follows a batch that cannot be read still counts.
+                part, damage = valid_part(records.slice(position, size), check_crc=False)
+            for batch in part.batches:
                 self._read_batch(topic_partition, batch, load)
-            # No CRC covers a base offset.  One that is too high counts only in the last batch, and one that is too low
-            # does not end the reading.
-            offset = max(offset + 1, batch.next_offset)
+                last_offset = batch.last_offset
             if damage is not None:
                 raise damage
+            if part.valid_bytes:
+                position += part.valid_bytes
+                size = self._load_buffer_size
+            elif size < records.size_in_bytes - position:
+                size *= 2  # its next batch is larger
+            else:
+                raise CorruptMessage(f"{records}: no batch has the {size} bytes after {position}")
+        return last_offset
 
     @staticmethod
     def _read_batch(topic_partition: TopicPartition, batch: RecordBatch, load: PartitionLoad) -> None:

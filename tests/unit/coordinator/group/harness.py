@@ -42,7 +42,8 @@ def code_of(function, *args):
 
 
 class MemoryLog:
-    """As much of a log as the coordinator uses: batches one after the other, offsets assigned, none that is too large.
+    """As much of a log as the coordinator uses: batches one after the other, offsets assigned, none that is too large,
+    each in a segment of its own.
 
     high_watermark: set it, or all is committed.
     """
@@ -72,9 +73,14 @@ class MemoryLog:
         return base_offset
 
     def read(self, start_offset, max_length, isolation, min_one_message):
-        rest = [data for base_offset, data in self.batches if base_offset >= start_offset]
-        # One batch at a time: the reader has to loop.
-        return FetchDataInfo(LogOffsetMetadata(start_offset), MemoryRecords(rest[0] if rest else b""))
+        base_offset, data = next(
+            ((base_offset, data) for base_offset, data in self.batches if base_offset >= start_offset), (-1, b"")
+        )
+        return FetchDataInfo(LogOffsetMetadata(start_offset, base_offset, 0), MemoryRecords(data))
+
+    @property
+    def segments(self):
+        return SimpleNamespace(base_offsets=lambda: [base_offset for base_offset, _ in self.batches])
 
     def records(self):
         return [record for _, data in self.batches for record in MemoryRecords(data).records()]

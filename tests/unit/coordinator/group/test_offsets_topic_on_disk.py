@@ -56,7 +56,7 @@ def test_a_member_whose_record_the_topics_settings_do_not_allow_is_refused_and_t
 
 def damaged(directory, value, at):
     """Change the byte at this place of the batch that has this value: 16 is its magic, 17 in its CRC."""
-    (segment,) = directory.glob("*.log")
+    (segment,) = [path for path in directory.glob("*.log") if value in path.read_bytes()]
     data = bytearray(segment.read_bytes())
     place = data.index(value)
     start = max(batch.position for batch in MemoryRecords(bytes(data)).batches if batch.position < place)
@@ -79,13 +79,14 @@ def test_a_damaged_batch_costs_its_own_offsets_only(tmp_path, caplog, load_buffe
     assert line.endswith(", are skipped: its CRC does not match")
 
 
-def test_what_is_before_a_batch_whose_format_is_unknown_counts(tmp_path, caplog):
+@pytest.mark.parametrize("at", [16, 8], ids=["unknown format", "size beyond the end of the file"])
+def test_what_is_before_a_batch_that_cannot_be_told_from_the_next_counts(tmp_path, caplog, at):
     """Damaged after the start, which would not have served the log."""
     node = Node(tmp_path)
     harness = coordinated(node, 1)
     for number, metadata in enumerate(["before", "damaged", "after"]):
         harness.commit({("t", number): OffsetAndMetadata(number, metadata)})
-    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 16)
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", at)
     again = Harness(node.replica_manager, offsets_topic_num_partitions=1)
     again.scheduler.tick()
     assert again.committed() == {("t", 0): 0}
@@ -166,14 +167,19 @@ def test_the_next_transaction_of_a_producer_does_not_end_one_whose_marker_is_dam
     assert again.committed(require_stable=True) == {("t", 0): expected} | ({("t", 9): 9} if marker == 0 else {})
 
 
-@pytest.mark.parametrize("load_buffer_size", [10_000, 5 << 20])
-def test_a_base_offset_that_is_too_high_costs_nothing_of_what_follows(tmp_path, load_buffer_size):
-    """Where one read has a batch after it.  Its byte 5 is damaged, which no CRC covers."""
-    node = Node(tmp_path)
+@pytest.mark.parametrize("load_buffer_size", [1, 300, 5 << 20])
+@pytest.mark.parametrize("number", [0, 8, 9, 10, 11, 199])
+@pytest.mark.parametrize("at", [3, 6])
+@pytest.mark.parametrize("segment_bytes", [1_000, 1 << 20])
+def test_a_base_offset_that_is_too_high_costs_nothing_of_what_follows(
+    tmp_path, load_buffer_size, number, at, segment_bytes
+):
+    """Wherever a read ends, or a segment.  Its byte `at` is damaged, which no CRC covers."""
+    node = Node(tmp_path, {OFFSETS_TOPIC: {"segment.bytes": str(segment_bytes)}})
     harness = coordinated(node, 1)
-    for number, metadata in enumerate(["before", "damaged", *["after"] * 198]):
-        harness.commit({("t", number): OffsetAndMetadata(number, metadata)})
-    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", 5)
+    for one in range(200):
+        harness.commit({("t", one): OffsetAndMetadata(one, "damaged" if one == number else "")})
+    damaged(tmp_path / f"{OFFSETS_TOPIC}-0", b"damaged", at)
     again = Harness(node.replica_manager, offsets_topic_num_partitions=1, offsets_load_buffer_size=load_buffer_size)
     again.scheduler.tick()
-    assert again.committed() == {("t", number): number for number in range(200)}
+    assert again.committed() == {("t", one): one for one in range(200)}
