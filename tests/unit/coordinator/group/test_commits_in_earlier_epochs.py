@@ -93,3 +93,29 @@ def test_CG_44_a_classic_member_that_kept_its_partitions_commits_what_it_read_be
         is_kept = of_t(number) <= members[join.member_id].held
         assert members[join.member_id].epoch > before
         assert commit(mixed, join.member_id, before, number) == [0 if is_kept else ILLEGAL]
+
+
+def test_CG_42_a_static_member_that_is_back_with_another_id_commits_what_it_has_and_its_former_id_nothing():
+    """While it was away its partitions were nobody else's, so each epoch is one in which it had them."""
+    consumers = Consumers()
+    consumers.join_new("a", instance_id="i")
+    consumers.join_new("b")
+    consumers.beat("a", 1, instance_id="i")
+    consumers.beat("a", 1, of_t(0, 1), instance_id="i")
+    consumers.beat("b", 2)
+    consumers.leave_new("a", -2, "i")
+    assert commit(consumers, "a", 2, 0) == [STALE]
+    consumers.join_new("c")
+    consumers.advance(1_000)
+    consumers.beat("b", 2, of_t(2, 3))
+    consumers.beat("c", 3)
+    held_by_others = consumers.value().members["b"].held | consumers.value().members["c"].held
+    assert not held_by_others & of_t(0, 1), "they are kept for the one that is away"
+    back = consumers.join_new("again", instance_id="i")
+    assert back.assignment and back.assignment <= of_t(0, 1)
+    kept = sorted(number for _, number in back.assignment)
+    for group in (consumers, consumers.restarted()):
+        assert commit(group, "a", 2, *kept) == [errors.UnknownMemberId.code] * len(kept)
+        assert commit(group, "again", back.member_epoch, *kept) == [0] * len(kept)
+        held = [p for member in group.value().members.values() for p in member.held]
+        assert len(held) == len(set(held))
