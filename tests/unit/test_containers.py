@@ -6,8 +6,11 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,9 +40,12 @@ VARIABLES = {
 
 
 def health_check(port):
-    found = re.search(r"CMD (\[.*\])", instruction("HEALTHCHECK"))[1]
-    command = [word.replace(":8080/", f":{port}/") for word in json.loads(found)]
-    return subprocess.run([sys.executable, *command[1:]], capture_output=True, timeout=60, check=False).returncode
+    """Status of the image's check where the variable has another port than the image's own."""
+    command = json.loads(re.search(r"CMD (\[.*\])", instruction("HEALTHCHECK"))[1])
+    assert command[0] == "python"
+    environment = {**os.environ, "KAFKA_KCORE_MONITORING_ADDRESS": f"0.0.0.0:{port}"}
+    done = subprocess.run([sys.executable, *command[1:]], env=environment, timeout=60, check=False)
+    return done.returncode
 
 
 @pytest.mark.parametrize("place", VARIABLES)
@@ -70,6 +76,41 @@ def test_a_broker_with_these_variables_serves_and_is_ready(place, tmp_path):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert health_check(port) != 0
+
+
+def test_a_broker_that_is_not_ready_is_not_healthy_and_the_check_prints_why(capfd):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        with ThreadPoolExecutor(1) as threads:
+            status = threads.submit(health_check, server.getsockname()[1])
+            connection, _ = server.accept()
+            with connection, connection.makefile() as request:
+                assert request.readline() == "GET /readyz HTTP/1.0\n"
+                assert request.readline() == "\n"
+                connection.sendall(b"HTTP/1.0 503 Service Unavailable\r\n\r\nloading logs\n")
+                connection.shutdown(socket.SHUT_WR)
+                assert status.result(timeout=60) == 1
+    assert "\nloading logs\n" in capfd.readouterr().err
+
+
+def test_the_build_gets_what_the_package_is_made_of_and_nothing_else_of_a_clone():
+    """A folder that setup.py or pyproject.toml needs must be in .dockerignore; one of 2 GB like .venv must not."""
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert rules[0] == "*"
+    kept = {rule[1:] for rule in rules if rule[0] == "!"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    modules = {f"{name}.py" for name in project["tool"]["setuptools"]["py-modules"]}
+    texts = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert kept == packages | modules | texts | {"csrc", "setup.py", "pyproject.toml"}
+
+
+def test_the_broker_runs_as_a_user_without_rights_whose_group_an_arbitrary_user_has_too():
+    assert instruction("USER") == "kcore"
+    (run,) = (line for line in re.findall(r"^RUN (.*)$", CONTAINERFILE, re.M) if "useradd" in line)
+    assert "--uid 1000 --gid 0 " in run
+    assert f"mkdir -m 775 {instruction('VOLUME')} && chown kcore:0 {instruction('VOLUME')}" in run
+    assert variables_of_the_image()["KAFKA_LOG_DIRS"].startswith(f"{instruction('VOLUME')}/")
 
 
 def test_the_compose_file_builds_this_clone():
