@@ -15,10 +15,10 @@ image=kcore-try-$$ broker=kcore-try-$$
 errors=$(mktemp)
 clean_up() {
     status=$?
-    [ "$status" = 0 ] || { cat "$errors"; "$engine" logs "$broker" || true; }
-    "$engine" rm -f "$broker" && "$engine" volume rm "$broker" && "$engine" rmi "$image" || true
+    [ "$status" = 0 ] || { cat "$errors"; "$engine" logs "$broker" 2>&1 || true; } >&2
+    { "$engine" rm -f "$broker"; "$engine" volume rm "$broker"; "$engine" rmi "$image"; } >/dev/null 2>&1 || true
     rm -f "$errors"
-} >&2 2>/dev/null
+}
 trap clean_up EXIT
 fail() { echo "try_image.sh: $1" >&2; exit 1; }
 free_port() { "$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }

@@ -113,6 +113,17 @@ def test_the_broker_runs_as_a_user_without_rights_whose_group_an_arbitrary_user_
     assert variables_of_the_image()["KAFKA_LOG_DIRS"].startswith(f"{instruction('VOLUME')}/")
 
 
+def test_where_no_engine_answers_the_image_is_not_tried_and_a_line_says_so(tmp_path):
+    for name in ("docker", "podman"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ENGINE": ""}
+    command = ["bash", ROOT / "ci" / "try_image.sh"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "try_image.sh: skipped: neither docker nor podman answers here\n"
+
+
 def test_the_compose_file_builds_this_clone():
     build = COMPOSE["services"]["kcore"]["build"]
     assert (ROOT / "containers" / build["context"]).resolve() == ROOT
