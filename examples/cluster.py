@@ -2,8 +2,7 @@
 
 A producer with acks=all keeps writing while the leader of its partition is killed.  The killed broker starts again and
 catches up.  Then every record that was acknowledged is looked for, and `kcore diff` compares the three directories.
-The producer needs `pip install confluent-kafka`.  It takes some 10 seconds; for 4 of them the others wait before they
-take a silent broker for dead.
+The producer needs `pip install confluent-kafka`.  It takes some 10 seconds.
 """
 
 import itertools

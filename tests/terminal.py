@@ -21,7 +21,7 @@ from sybil.parsers.markdown import CodeBlockParser
 from tests.pages import ROOT
 from tests.zookeeper_server import free_port
 
-#: What differs in each run: durations, rates, dates, CRCs, ids, processes, and which broker is the controller.
+#: What differs in each run: durations, rates, dates, CRCs, ids, processes, and which broker is the controller or led.
 _VARYING = (
     # Of less than a tenth of a second there is no rate.
     (re.compile(r"\b\d+(\.\d+)?(e-\d+)? ?s\b( \(\d+(\.\d+)? (bytes|[kMG]?B)/s\))?"), "N s"),
@@ -30,7 +30,7 @@ _VARYING = (
     (re.compile(r"expected \d+, found \d+"), "expected N, found N"),
     (re.compile(r"cluster [\w-]{22}(?!\w)"), "cluster ID"),
     (re.compile(r"process \d+"), "process N"),
-    (re.compile(r"broker \d+ (is the controller|stopped)"), r"broker N \1"),
+    (re.compile(r"broker \d+ (is the controller|stopped|led)"), r"broker N \1"),
 )
 _DEADLINE_S = 60
 _END = "-- the command has ended --"
