@@ -11,7 +11,7 @@
 
 #include "file.h"
 
-enum { MAX_FAULTS = 16, MAX_MAPPINGS = 256, PATH_SIZE = 512 };
+enum { MAX_FAULTS = 64, MAX_MAPPINGS = 256, PATH_SIZE = 512 };
 
 typedef struct mapping {
     void *address;
@@ -22,7 +22,8 @@ typedef struct mapping {
 
 /* One lock for all of it: calls come from several threads, and what is written down must be in their order. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static kc_file_fault faults[MAX_FAULTS];
+static kc_file_fault faults[MAX_FAULTS]; /* the one that was made last is first */
+static int64_t last_id;
 static int64_t counts[KC_CALL_COUNT];
 static mapping mappings[MAX_MAPPINGS]; /* writable ones, to write down what was stored through them */
 static int recording = -1;
@@ -330,37 +331,48 @@ static const kc_file_ops faulty = {
 
 /* -- what a test asks for --------------------------------------------------------------------------------------- */
 
-static kc_file_fault *fault_of(uint32_t calls, const char *under) {
+static kc_file_fault *fault_of(int64_t id) {
     for (kc_file_fault *fault = faults; fault < faults + MAX_FAULTS; fault++) {
-        if (fault->calls == calls && strcmp(fault->under, under) == 0) return fault;
+        if (fault->id == id) return fault;
     }
     return NULL;
 }
 
-int kc_file_fail(const kc_file_fault *fault) {
-    pthread_mutex_lock(&lock);
-    kc_file_fault *slot = fault_of(fault->calls, fault->under);
-    for (kc_file_fault *f = faults; !slot && f < faults + MAX_FAULTS; f++) {
+/* The slot that a new fault may take: one without a fault, or else that of the oldest one that has hit all of its calls. */
+static kc_file_fault *free_slot(void) {
+    kc_file_fault *slot = fault_of(0);
+    for (kc_file_fault *f = faults + MAX_FAULTS - 1; !slot && f >= faults; f--) {
         if (f->times == 0) slot = f;
     }
-    if (slot) *slot = *fault;
-    kc_file_ops_now = &faulty;
-    pthread_mutex_unlock(&lock);
-    return slot != NULL;
+    return slot;
 }
 
-int64_t kc_file_end_fault(uint32_t calls, const char *under) {
+int64_t kc_file_fail(const kc_file_fault *fault) {
+    int64_t id = 0;
     pthread_mutex_lock(&lock);
-    kc_file_fault *fault = fault_of(calls, under);
+    const kc_file_fault *slot = free_slot();
+    if (slot) {
+        memmove(faults + 1, faults, (size_t)(slot - faults) * sizeof *faults);
+        faults[0] = *fault;
+        id = faults[0].id = ++last_id;
+    }
+    kc_file_ops_now = &faulty;
+    pthread_mutex_unlock(&lock);
+    return id;
+}
+
+int64_t kc_file_end_fault(int64_t id) {
+    pthread_mutex_lock(&lock);
+    kc_file_fault *fault = fault_of(id);
     int64_t hits = fault ? fault->hits : 0;
     if (fault) memset(fault, 0, sizeof *fault);
     pthread_mutex_unlock(&lock);
     return hits;
 }
 
-int64_t kc_file_fault_hits(uint32_t calls, const char *under) {
+int64_t kc_file_fault_hits(int64_t id) {
     pthread_mutex_lock(&lock);
-    const kc_file_fault *fault = fault_of(calls, under);
+    const kc_file_fault *fault = fault_of(id);
     int64_t hits = fault ? fault->hits : 0;
     pthread_mutex_unlock(&lock);
     return hits;

@@ -38,8 +38,11 @@ typedef enum kc_file_effect { KC_FAULT_FAIL, KC_FAULT_FLIP, KC_FAULT_LOSE, KC_FA
  * KC_FAULT_FAIL: with `error` after the first `after_bytes` bytes went through, in a call that comes back short if need
  * be; error 0: only the short call, nothing fails.  KC_FAULT_FLIP is for pwrite, KC_FAULT_LOSE for fsync and msync,
  * KC_FAULT_WAIT, of `wait_ms`, for these three.
- * hits: how many calls had the fault so far. */
+ * Where several are for a call, the one that was made last has it; the one that was made before it has the next call when
+ * the last one has had its `times`, or was ended.
+ * hits: how many calls had the fault so far.  id, hits: kc_file_fail() sets them. */
 typedef struct kc_file_fault {
+    int64_t id;
     uint32_t calls;
     int error;
     int64_t skip;
@@ -53,14 +56,14 @@ typedef struct kc_file_fault {
     char ending[16];
 } kc_file_fault;
 
-/* One more rule, in place of one for the same calls and paths.  Whether there was room for it. */
-int kc_file_fail(const kc_file_fault *fault);
+/* One more fault.  Its id, above 0; 0 if there was no room for it. */
+int64_t kc_file_fail(const kc_file_fault *fault);
 
-/* End the rule for these calls and paths, if there is one; how many calls had its fault. */
-int64_t kc_file_end_fault(uint32_t calls, const char *under);
+/* End the fault with this id, if there is one; how many calls had it. */
+int64_t kc_file_end_fault(int64_t id);
 
-/* How many had it so far; 0 without such a rule. */
-int64_t kc_file_fault_hits(uint32_t calls, const char *under);
+/* How many calls had it so far; 0 if there is none with this id. */
+int64_t kc_file_fault_hits(int64_t id);
 
 /* Such calls wait, when they are counted and it is decided whether they fail, until kc_file_clear_faults. */
 void kc_file_hold(kc_file_call call);

@@ -87,13 +87,14 @@ def fail_next(
     under: str = ...,
     ending: str = ...,
     thread: int = ...,
-) -> None:
+) -> int:
     """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
     call: one kind, or several that count together.  under, ending: only where the path begins and ends so.
-    thread: only calls of the thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends
-    with clear_faults()."""
+    thread: only calls of the thread with this threading.Thread.ident.  Process-wide.  Of several faults for a call the
+    one that was made last has it, then the one before.  Returns the fault's id.  It ends with end_fault() or
+    clear_faults()."""
 
 def spoil_next(
     call: Call | Collection[Call],
@@ -103,13 +104,13 @@ def spoil_next(
     wait_ms: int = ...,
     under: str = ...,
     ending: str = ...,
-) -> None:
+) -> int:
     """For tests: the next `times` such calls (negative: all) have an effect: "flip", a pwrite writes with the lowest
     bit of its last byte flipped; "lose", an fsync or msync says that it was made; "wait", one of the three takes
     wait_ms longer.  As for fail_next()."""
 
-def fault_hits(call: Call | Collection[Call], under: str) -> int: ...  # calls that had this fault so far
-def end_fault(call: Call | Collection[Call], under: str) -> int: ...  # if there is one; calls that had it
+def fault_hits(fault_id: int) -> int: ...  # calls that had this fault so far; 0 if it has ended
+def end_fault(fault_id: int) -> int: ...  # calls that had this fault; 0 if it had ended already
 def count_calls() -> None: ...  # for tests: calls() counts from here, nothing fails
 def calls(call: Call) -> int: ...  # made since count_calls() or the first fault
 def record_to(fd: int) -> None:

@@ -98,9 +98,9 @@ cdef extern from "file_faults.h" nogil:
         int64_t wait_ms
         char under[512]
         char ending[16]
-    int kc_file_fail(const kc_file_fault *fault)
-    int64_t kc_file_end_fault(uint32_t calls, const char *under)
-    int64_t kc_file_fault_hits(uint32_t calls, const char *under)
+    int64_t kc_file_fail(const kc_file_fault *fault)
+    int64_t kc_file_end_fault(int64_t id)
+    int64_t kc_file_fault_hits(int64_t id)
     void kc_file_hold(kc_file_call call)
     void kc_file_clear_faults()
     int64_t kc_file_calls(kc_file_call call)
@@ -616,13 +616,14 @@ def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
     call: one kind, or several that count together.  under, ending: only where the path begins and ends so.
-    thread: only calls of the thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends
-    with clear_faults()."""
+    thread: only calls of the thread with this threading.Thread.ident.  Process-wide.  Of several faults for a call the
+    one that was made last has it, then the one before.  Returns the fault's id.  It ends with end_fault() or
+    clear_faults()."""
     cdef kc_file_fault fault
     memset(&fault, 0, sizeof(fault))
     fault.thread = thread
     fault.error, fault.after_bytes, fault.times, fault.skip = error, after_bytes, times, skip
-    _put_fault(&fault, call, under, ending)
+    return _put_fault(&fault, call, under, ending)
 
 
 def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str under="", str ending=""):
@@ -633,10 +634,10 @@ def spoil_next(call, str effect, *, int64_t times=1, int64_t wait_ms=0, str unde
     memset(&fault, 0, sizeof(fault))
     fault.effect = <kc_file_effect><int>_EFFECTS.index(effect)
     fault.times, fault.wait_ms = times, wait_ms
-    _put_fault(&fault, call, under, ending)
+    return _put_fault(&fault, call, under, ending)
 
 
-cdef int _put_fault(kc_file_fault *fault, call, str under, str ending) except -1:
+cdef int64_t _put_fault(kc_file_fault *fault, call, str under, str ending) except -1:
     cdef bytes prefix = PyUnicode_EncodeFSDefault(under), suffix = PyUnicode_EncodeFSDefault(ending)
     fault.calls = _bits(call)
     if len(prefix) >= <Py_ssize_t>sizeof(fault.under):
@@ -645,19 +646,20 @@ cdef int _put_fault(kc_file_fault *fault, call, str under, str ending) except -1
         raise ValueError(f"{ending}: too long")
     memcpy(fault.under, <const char *>prefix, len(prefix))
     memcpy(fault.ending, <const char *>suffix, len(suffix))
-    if not kc_file_fail(fault):
+    cdef int64_t fault_id = kc_file_fail(fault)
+    if fault_id == 0:
         raise ValueError("too many faults at once")
-    return 0
+    return fault_id
 
 
-def fault_hits(call, str under):
-    """For tests: how many calls had the fault of this call and place so far."""
-    return kc_file_fault_hits(_bits(call), PyUnicode_EncodeFSDefault(under))
+def fault_hits(int64_t fault_id):
+    """For tests: how many calls had the fault with this id so far; 0 if it has ended."""
+    return kc_file_fault_hits(fault_id)
 
 
-def end_fault(call, str under):
-    """For tests: end the fault of this call and place, if there is one; how many calls had it."""
-    return kc_file_end_fault(_bits(call), PyUnicode_EncodeFSDefault(under))
+def end_fault(int64_t fault_id):
+    """For tests: end the fault with this id; how many calls had it, 0 if it had ended already."""
+    return kc_file_end_fault(fault_id)
 
 
 def count_calls():

@@ -20,11 +20,9 @@ _RECORDS = ".log"
 _SYNCS: tuple[file.Call, ...] = ("fsync", "msync")
 
 
-class Rule(NamedTuple):
-    """What becomes of some calls: put() begins it below a path, for so many calls (-1: all)."""
-
-    calls: file.Call | tuple[file.Call, ...]
-    put: Callable[[str, int], None]
+#: What becomes of some calls: put(prefix, times) begins it for paths that begin with prefix, for so many calls (-1:
+#: all), and returns its id.
+Rule = Callable[[str, int], int]
 
 
 class Place(NamedTuple):
@@ -38,26 +36,23 @@ class Place(NamedTuple):
 class DiskFault:
     """From the call that made it to the end of its `with` block, to end(), or until it has hit `times` calls.
 
-    Thread-safe.
+    Where several fit a call, the one that was made last hits it.  Thread-safe.
     """
 
     #: Those that have not ended: faults are of the process.
     _active: ClassVar[set[DiskFault]] = set()
 
     def __init__(self, rules: Sequence[Rule], places: Sequence[Place], times: int | None) -> None:
-        self._rules = rules
-        self._places = [place.prefix for place in places]
+        count = -1 if times is None else times
         self._hits = 0
         self._active.add(self)
-        for prefix in self._places:
-            for rule in rules:
-                rule.put(prefix, -1 if times is None else times)
+        #: Of each rule, the ids of its faults, one for each place.
+        self._ids = [[put(place.prefix, count) for place in places] for put in rules]
 
     @property
     def hits(self) -> int:
         """How many system calls it has hit."""
-        rule = self._rules[0]
-        return self._hits or sum(file.fault_hits(rule.calls, place) for place in self._places)
+        return self._hits or sum(map(file.fault_hits, self._ids[0]))
 
     def wait_for_hits(self, count: int = 1, timeout: float = 30) -> None:
         """Raises WaitTimedOut with their number after `timeout` seconds."""
@@ -70,9 +65,8 @@ class DiskFault:
         if self not in self._active:
             return
         self._active.remove(self)
-        for place in self._places:
-            hits = [file.end_fault(rule.calls, place) for rule in self._rules]
-            self._hits += hits[0]
+        hits = [sum(map(file.end_fault, ids)) for ids in self._ids]
+        self._hits = hits[0] if hits else 0
         if not self._active:
             file.clear_faults()
 
@@ -138,10 +132,10 @@ class FlippedOnDisk(DiskFault):
 
 
 def failing(calls: file.Call, error: int, after_bytes: int = 0, ending: str = "") -> Rule:
-    def put(place: str, times: int) -> None:
-        file.fail_next(calls, error, after_bytes=after_bytes, times=times, under=place, ending=ending)
+    def put(prefix: str, times: int) -> int:
+        return file.fail_next(calls, error, after_bytes=after_bytes, times=times, under=prefix, ending=ending)
 
-    return Rule(calls, put)
+    return put
 
 
 def full_disk() -> list[Rule]:
@@ -154,21 +148,16 @@ def torn_append(after_bytes: int) -> list[Rule]:
 
 
 def flipped_append() -> list[Rule]:
-    def put(place: str, times: int) -> None:
-        file.spoil_next("pwrite", "flip", times=times, under=place, ending=_RECORDS)
-
-    return [Rule("pwrite", put)]
+    return [lambda prefix, times: file.spoil_next("pwrite", "flip", times=times, under=prefix, ending=_RECORDS)]
 
 
 def slow_fsync(seconds: float) -> list[Rule]:
     wait_ms = round(seconds * 1000)
-    return [
-        Rule(_SYNCS, lambda place, times: file.spoil_next(_SYNCS, "wait", wait_ms=wait_ms, times=times, under=place))
-    ]
+    return [lambda prefix, times: file.spoil_next(_SYNCS, "wait", wait_ms=wait_ms, times=times, under=prefix)]
 
 
 def lost_fsync() -> list[Rule]:
-    return [Rule(_SYNCS, lambda place, times: file.spoil_next(_SYNCS, "lose", times=times, under=place))]
+    return [lambda prefix, times: file.spoil_next(_SYNCS, "lose", times=times, under=prefix)]
 
 
 def places_of(broker: Broker, tp: TopicPartition | None, data_dir: str | None) -> list[Place]:

@@ -107,18 +107,54 @@ def test_faults_are_chosen_by_place_and_turn(tmp_path):
     assert (tmp_path / "bad" / "x").read_bytes() == b"1"
 
 
+def test_of_several_faults_for_a_call_the_last_one_has_it_and_then_the_one_before(tmp_path):
+    def error_of_a_write():
+        try:
+            file.append_to(str(tmp_path / "x"), b"1", 0)
+        except OSError as error:
+            return error.errno
+        return None
+
+    first = file.fail_next("pwrite", errno.EIO, under=str(tmp_path), times=2)
+    second = file.fail_next("pwrite", errno.ENOSPC, under=str(tmp_path), times=1)
+    assert [error_of_a_write() for _ in range(4)] == [errno.ENOSPC, errno.EIO, errno.EIO, None]
+    assert [file.fault_hits(first), file.fault_hits(second)] == [2, 1]
+    third = file.fail_next("pwrite", errno.EROFS, under=str(tmp_path), times=-1)
+    fourth = file.fail_next("pwrite", errno.EIO, times=-1)
+    assert error_of_a_write() == errno.EIO
+    file.end_fault(fourth)
+    assert error_of_a_write() == errno.EROFS
+    assert [file.end_fault(fault) for fault in (first, second, third)] == [2, 1, 1]
+    assert error_of_a_write() is None
+
+
+def test_a_fault_that_has_hit_all_its_calls_makes_room_for_another(tmp_path):
+    lasting = file.fail_next("rename", errno.EIO, times=-1)
+    for _ in range(200):
+        file.fail_next("pwrite", errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            file.append_to(str(tmp_path / "x"), b"1", 0)
+    with pytest.raises(OSError, match="Input/output"):
+        file.write_atomically(str(tmp_path / "y"), b"1", sync=False)
+    assert file.fault_hits(lasting) == 1
+    with pytest.raises(ValueError, match="too many faults at once"):
+        for _ in range(200):
+            file.fail_next("pwrite", errno.EIO)
+
+
 def test_a_write_can_flip_a_bit_and_a_sync_can_be_lost(tmp_path):
     path = str(tmp_path / "x")
-    file.spoil_next("pwrite", "flip", under=path)
+    flip = file.spoil_next("pwrite", "flip", under=path)
     file.append_to(path, b"abc", 0)
     file.append_to(path, b"d", 3)
     assert file.read_file(path) == b"abbd"
-    assert file.fault_hits("pwrite", path) == 1 == file.end_fault("pwrite", path)
+    assert file.fault_hits(flip) == 1 == file.end_fault(flip)
+    assert file.fault_hits(flip) == 0 == file.end_fault(flip)
     with pytest.raises(OSError, match="Invalid argument"):
         file.sync_path("/dev/null")  # no system call can sync it
-    file.spoil_next("fsync", "lose", times=2)
+    lose = file.spoil_next("fsync", "lose", times=2)
     file.sync_path("/dev/null")
-    assert file.fault_hits("fsync", "") == 1 and file.fault_hits("fsync", path) == 0
+    assert file.fault_hits(lose) == 1
     with tempfile.TemporaryFile() as record:
         file.record_to(record.fileno())
         file.spoil_next("fsync", "wait", wait_ms=50)

@@ -170,6 +170,22 @@ def test_the_last_fault_to_end_brings_the_systems_calls_back(kafka):
     assert file.calls("pwrite") == 0  # only the simulated disk counts
 
 
+def test_of_two_disk_faults_in_a_partition_the_last_one_hits_first_and_each_so_often_as_it_was_asked_to(kafka):
+    assert produce(kafka, b"an order") is None  # the first append writes a page of the index, too
+    full = kafka.disk_fault("full", "orders", 0, times=2)
+    with kafka.disk_fault("flipped_write", "orders", 0, times=1) as flipped:
+        assert produce(kafka, b"a book") is None
+        assert [flipped.hits, full.hits] == [1, 0]
+        assert produce(kafka, b"a pen", retries=0) is not None
+        again = kafka.disk_fault("full", "orders", 0)
+        assert produce(kafka, b"a cup", retries=0) is not None
+        assert [again.hits, full.hits] == [1, 1]
+        again.end()
+        assert produce(kafka, b"a lamp", retries=0) is not None
+        assert produce(kafka, b"a lamp") is None
+    assert [flipped.hits, full.hits] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
