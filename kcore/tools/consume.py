@@ -210,8 +210,12 @@ def _spans(args: Arguments, client: GroupClient, numbers: Iterable[int]) -> dict
 
 
 def _check_starts(args: Arguments, client: GroupClient, starts: Mapping[TopicPartition, int], count: int) -> None:
-    """starts: those that are above the last stable offset, of `count` partitions.  Raises OffsetOutOfRange where no
-    partition has an offset of --from, or one has not that is to be followed: a leader would refuse it."""
+    """Raises OffsetOutOfRange if the offset of --from is after the end of the log in every partition that is read; with
+    --follow, if it is so in one of them, since its leader would refuse the fetch.
+
+    starts: the start of each partition in which it is above the last stable offset.  count: how many partitions are
+    read in all.
+    """
     log_ends = listed(client, dict.fromkeys(starts, LATEST), args.timeout) if starts else {}
     beyond = {tp: end for tp, end in log_ends.items() if starts[tp] > end}
     if len(beyond) == count or (beyond and args.follow):

@@ -34,10 +34,11 @@ class Row(NamedTuple):
 
 
 class AnswerTimes(ShutdownableThread):
-    """A thread; its answers may be read on any thread.
+    """A thread that asks each broker for the versions that it serves, and keeps how long each answer took.
 
-    The question is for the versions that a broker serves, over a connection that stays: no log and no disk has a part
-    in the time, but the way to the broker and its wait for a thread.
+    A broker answers that request without its logs and disks.  So the time is that of the network, and of the request's
+    wait for a thread of the broker.  Connections stay open from one request to the next.  rows() and last() may be
+    called on any thread.
     """
 
     def __init__(self, reader: ClusterReader, *, time: Time, timeout_ms: float = TIMEOUT_MS) -> None:
