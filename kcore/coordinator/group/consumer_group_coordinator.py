@@ -376,7 +376,7 @@ class ConsumerGroupCoordinator:
             live.sessions.pop(member_id).cancel()
         for member_id, member in after.members.items():
             if member is not before.members.get(member_id):
-                self._watch_revocation(group, live, member)
+                self._watch_revocation(group, live, member, before.members.get(member_id))
         if records and (after is not before or live.unsaved is not None):
             touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
             live.is_stored, live.unsaved = True, None
@@ -480,8 +480,13 @@ class ConsumerGroupCoordinator:
                 return
             self._fence(group, live, member_id, "has sent no heartbeat")
 
-    def _watch_revocation(self, group: GroupMetadata, live: LiveConsumerGroup, member: ConsumerMember) -> None:
-        """A member that has to give up partitions has its rebalance timeout for that."""
+    def _watch_revocation(
+        self, group: GroupMetadata, live: LiveConsumerGroup, member: ConsumerMember, before: ConsumerMember | None
+    ) -> None:
+        """A member that has to give up partitions has its rebalance timeout for that, and anew for others.
+
+        before: as it was when this was called last; None the first time.
+        """
         session = live.sessions.get(member.member_id)
         if session is None:
             session = live.sessions[member.member_id] = Session(self._time.hi_res_clock_ms())
@@ -490,20 +495,11 @@ class ConsumerGroupCoordinator:
             session.set_task("sync_task", None)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             session.set_task("revocation_task", None)
-        elif session.revocation_task is None and member.rebalance_timeout_ms >= 0:
-            session.revocation_task = self._timer.add(
-                lambda: self._check_revocation(group, member.member_id, session, member.epoch),
-                member.rebalance_timeout_ms,
-            )
-
-    def _check_revocation(self, group: GroupMetadata, member_id: str, session: Session, epoch: int) -> None:
-        with group:
-            live = group.consumer
-            if live is None or group.state is GroupState.DEAD or live.sessions.get(member_id) is not session:
-                return
-            member = live.value.members[member_id]
-            if member.state is MemberState.UNREVOKED_PARTITIONS and member.epoch == epoch:
-                self._fence(group, live, member_id, "has not given up its partitions within its rebalance timeout")
+        elif member.rebalance_timeout_ms >= 0 and (
+            session.revocation_task is None or before is None or before.revoking != member.revoking
+        ):
+            why = "has not given up its partitions within its rebalance timeout"
+            self.watch(group, live, member, "revocation_task", why)
 
     def _fence(self, group: GroupMetadata, live: LiveConsumerGroup, member_id: str, why: str) -> None:
         logger.info("group %s: member %s is fenced: it %s", group.group_id, member_id, why)
@@ -516,7 +512,7 @@ class ConsumerGroupCoordinator:
         if live is not None:
             for member in live.value.members.values():
                 self.reset_session(group, live, member.member_id)
-                self._watch_revocation(group, live, member)
+                self._watch_revocation(group, live, member, None)
 
     @staticmethod
     def on_unloaded(group: GroupMetadata) -> None:

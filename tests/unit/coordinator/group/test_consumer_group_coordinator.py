@@ -124,6 +124,21 @@ def test_CG_38_the_time_to_give_up_begins_anew_with_each_epoch(consumers):
     assert consumers.beat("a", 2).error_code == errors.UnknownMemberId.code
 
 
+def test_CG_38_the_time_to_give_up_begins_anew_with_other_partitions_in_the_same_epoch(consumers):
+    consumers.join_new("a", rebalance_timeout_ms=30_000)
+    consumers.join_new("b")
+    consumers.beat("a", 1)
+    consumers.advance(20_000)
+    consumers.join_new("c")
+    consumers.join_new("d")
+    kept = consumers.beat("a", 1, of_t(0, 1)).assignment
+    assert consumers.value().members["a"].epoch == 1 and kept < of_t(0, 1)
+    consumers.advance(29_999)
+    assert consumers.beat("a", 1).error_code == 0
+    consumers.advance(1)
+    assert consumers.beat("a", 1).error_code == errors.UnknownMemberId.code
+
+
 def test_a_change_after_a_restart_writes_what_has_changed_and_no_more(consumers):
     consumers.two_members()
     again = consumers.restarted()
