@@ -71,10 +71,10 @@ class GroupAdmin:
         overviews = []
         for group in self._manager.groups():
             with group:
-                if group.is_unloaded:
+                if group.state is GroupState.DEAD or group.is_unloaded:
                     continue
                 state, group_type = group.state.value, CLASSIC_GROUP_TYPE
-                if group.consumer is not None and group.state is not GroupState.DEAD:
+                if group.consumer is not None:
                     state, group_type = group.consumer.value.state, CONSUMER_GROUP_TYPE
             if (not wanted_states or state.lower() in wanted_states) and (
                 not wanted_types or group_type in wanted_types

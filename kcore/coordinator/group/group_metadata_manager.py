@@ -526,7 +526,6 @@ class GroupMetadataManager:
                 group.transition_to(GroupState.DEAD)
             tombstones = [offset_commit_key(group.group_id, topic_partition) for topic_partition in removed]
             if group.state is GroupState.DEAD:
-                self.remove_group(group)
                 tombstones += [key for key, _ in group.first_records]
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
@@ -535,7 +534,14 @@ class GroupMetadataManager:
                     tombstones += [key for key, _ in group.consumer.tombstones()]
             for batch in self._batches(group, [(key, None) for key in tombstones]):
                 self._append_after_unlock(group, self._batch_of(batch), self._tombstones_appended)
+            if group.state is GroupState.DEAD:
+                # Not before: the tombstones would remove records of a new group of this id.
+                group.after_unlock(lambda: self._remove_dead(group))
         return len(removed)
+
+    def _remove_dead(self, group: GroupMetadata) -> None:
+        with group:
+            self.remove_group(group)
 
     @staticmethod
     def _tombstones_appended(status: ProducePartitionStatus) -> None:

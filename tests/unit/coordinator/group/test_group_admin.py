@@ -83,6 +83,36 @@ def test_a_group_with_more_offsets_than_a_batch_has_room_for_stays_deleted_after
     assert (again.group("g"), again.committed("other")) == (None, {("t", 0): 1})
 
 
+@pytest.mark.parametrize("expires", [True, False])
+def test_tombstones_of_a_removed_group_come_before_the_records_of_the_next_one_of_its_id(harness, expires):
+    """What another thread commits between the removal and the append of the tombstones is not lost."""
+    harness.commit({("t", 0): 1})
+    replica_manager = harness.replica_manager
+    append_records, meanwhile = replica_manager.append_records, []
+
+    def append_after_a_commit(*args):
+        if not meanwhile:
+            meanwhile.append(harness.coordinator.admin.list_groups()[1])
+            meanwhile.append(harness.commit({("t", 0): 2}))
+        append_records(*args)
+
+    replica_manager.append_records = append_after_a_commit
+    if expires:
+        harness.advance(8 * 86_400_000)
+    else:
+        assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    listed, answer = meanwhile
+    assert listed == []
+    if answer.result != {("t", 0): 0}:
+        assert answer.result == {("t", 0): errors.CoordinatorNotAvailable.code}
+        assert harness.commit({("t", 0): 2}).result == {("t", 0): 0}
+    again = Harness(replica_manager, partitions=[])
+    for partition in range(4):
+        again.coordinator.on_election(partition, 1)
+    again.scheduler.tick()
+    assert again.committed() == harness.committed() == {("t", 0): 2}
+
+
 def test_deleting_offsets_spares_topics_a_member_consumes(harness):
     harness.commit({("t", 0): 1, ("u", 0): 2})
     harness.stable_group(protocols=[("range", subscription("t"))])
