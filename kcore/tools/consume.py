@@ -44,7 +44,7 @@ from kcore.tools.command_line import (
 )
 from kcore.tools.commands import command
 from kcore.tools.offset_places import TIME_HELP, Place, listed, log_starts, offsets_of, place
-from kcore.tools.parquet_output import ParquetFile
+from kcore.tools.parquet_output import ParquetRecords
 from kcore.tools.record_filter import RECORD_NAMES, RecordFilter
 
 _CLIENT_ID = "kcore-consume"
@@ -281,9 +281,9 @@ class _Printer:
         self._columns: Sequence[str] | None = None
         self._out = sys.stdout.buffer
         self._format: Formatter | None = None
-        self._file: ParquetFile | None = None
+        self._file: ParquetRecords | None = None
         if args.format == "parquet":
-            self._file = ParquetFile(args.output, args.topic)
+            self._file = ParquetRecords(args.output, args.topic)
         elif args.json or args.format == "json":
             is_utf8 = (sys.stdout.encoding or "").lower() == "utf-8"
             self._format = record_lines.json_lines(args.topic, ascii_only=not is_utf8)

@@ -1,4 +1,4 @@
-"""`kcore dump --format arrow`: a table for each kind of file.
+"""`kcore dump --format arrow` and `--format parquet`: a table for each kind of file.
 
 Columns are named like the keys of the JSON lines, those of records as in docs/dataframes.md.  Every table begins with
 the column "file".  Damage is no row: it goes to stderr.
@@ -14,14 +14,9 @@ from contextlib import ExitStack
 from itertools import groupby, islice
 from typing import Any
 
-from kcore.common.optional_packages import missing_package
-
-try:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.ipc
-except ImportError as error:
-    raise missing_package("--format arrow", "arrow", error) from None
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.ipc
 
 from kcore.common.text import places
 from kcore.errors import KafkaError
@@ -44,6 +39,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.record_columns import columns_of
 from kcore.tools.command_line import UsageError
+from kcore.tools.parquet_output import ParquetFile
 
 _ROWS = 8192
 _STREAM_SUFFIX = ".arrows"
@@ -124,15 +120,17 @@ _SCHEMAS = {
 }
 
 
-def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
-    """Write what is in the files to `output`; whether there was damage.
+def write_tables(files: list[str], wanted: Wanted, output: str | None, file_format: str) -> bool:
+    """Write what is in the files to `output`, in the format "arrow" or "parquet"; whether there was damage.
 
-    One kind of file: output is the IPC file (.arrows or "-": stream) to write.  Several, or a name that ends with "/":
-    a directory, made if it is not there, that gets batches.arrow or records.arrow, index.arrow, ...  The directory that
-    output is in must be there.  Raises UsageError, OSError.
+    One kind of file: output is the file to write; of Arrow, an IPC file (.arrows or "-": stream).  Several, or a name
+    that ends with "/": a directory, made if it is not there, that gets batches.arrow or records.arrow, index.arrow, ...
+    The directory that output is in must be there.  Raises UsageError, OSError.
     """
     if not output:
-        raise UsageError("--format arrow needs -o FILE")
+        raise UsageError(f"--format {file_format} needs -o FILE")
+    if output == "-" and file_format == "parquet":
+        raise UsageError("-o -: Parquet is written to a file, not to stdout; name one (./- for a file called -)")
     parent = os.path.dirname(output.rstrip("/")) or os.path.curdir
     if output != "-" and not os.path.isdir(parent):
         raise UsageError(f"-o {output}: there is no directory {parent}")
@@ -150,10 +148,15 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
     if into_directory and not os.path.isdir(output):
         os.mkdir(output)
     with ExitStack() as stack:
+        writers = {}
         for name in names:
-            path = os.path.join(output, f"{name.lstrip('.')}.arrow") if into_directory else output
+            path = os.path.join(output, f"{name.lstrip('.')}.{file_format}") if into_directory else output
+            made = (
+                ParquetFile(path, _SCHEMAS[name]) if file_format == "parquet" else _writer(stack, path, _SCHEMAS[name])
+            )
+            writers[name] = stack.enter_context(made)
+        for name, writer in writers.items():
             schema = _SCHEMAS[name]
-            writer = stack.enter_context(_writer(stack, path, schema))
             inside = [file for file, table in zip(files, tables, strict=True) if table == name]
             for n, file in enumerate(inside):
                 # An IPC file may have one dictionary only: that of all files, from the start.

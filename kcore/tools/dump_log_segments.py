@@ -1,4 +1,4 @@
-"""`kcore dump`: what log files hold, for people, as JSON lines or as Arrow."""
+"""`kcore dump`: what log files hold, for people, as JSON lines, as Arrow or as Parquet."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from kcore.common.moments import MOMENT_HELP, moment_ms
+from kcore.common.optional_packages import missing_package
 from kcore.common.text import bytes_text, counted, date_of, json_line, places
 from kcore.common.time import SYSTEM_TIME
 from kcore.inspect import log_files
@@ -19,6 +20,8 @@ from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.tools.command_line import DAMAGE, FILE, OK, Arguments, UsageError, paths_argument, positive
 from kcore.tools.commands import command
 
+#: Formats that are files of tables.
+_TABLES = ("arrow", "parquet")
 #: Fields that are milliseconds since 1970.
 _TIMES = ("timestamp", "maxTimestamp", "lastTimestamp", "deleteHorizonMs")
 
@@ -53,10 +56,9 @@ def moment(text: str) -> int:
 @paths_argument()
 @click.option(
     "--format",
-    type=click.Choice(["text", "json", "arrow"]),
+    type=click.Choice(["text", "json", *_TABLES]),
     default="text",
-    help="text for people; json: one object a line, byte strings complete; arrow: tables, to the file of -o. "
-    "(Parquet: `kcore consume`, or docs/dataframes.md)",
+    help="text for people; json: one object a line, byte strings complete; arrow, parquet: tables, to the file of -o",
 )
 @click.option("--json", "format", flag_value="json", help="the same as --format json")
 @click.option(
@@ -64,8 +66,8 @@ def moment(text: str) -> int:
     "--output",
     type=FILE,
     metavar="FILE",
-    help="for arrow: the file to write, an IPC stream if its name ends in .arrows, or - for a stream to stdout; files "
-    "of several kinds need a directory here, which is made, and gets one file for each kind",
+    help="for arrow and parquet: the file to write; of arrow an IPC stream if its name ends in .arrows, or - for a "
+    "stream to stdout; files of several kinds need a directory here, which is made, and gets one file for each kind",
 )
 @click.option(
     "--records/--no-records",
@@ -108,17 +110,19 @@ def run(args: Arguments) -> int:
         _checked_range(first, end)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    if args.output is not None and args.format != "arrow":
-        raise UsageError("-o goes with --format arrow: text and JSON lines go to stdout")
+    if args.output is not None and args.format not in _TABLES:
+        raise UsageError("-o goes with --format arrow and parquet: text and JSON lines go to stdout")
     key = None if args.key is None else os.fsencode(args.key)
     wanted = Wanted(first, end, args.max_bytes, args.records, _decoder(args), key, args.from_ms, args.until_ms)
     files = [file for path in args.paths for file in log_files.files_under(path)]
     if wanted.chooses_records:
         files = [file for file in files if (kind := log_files.kind_of_named(file)) is None or kind.kind == LOG_SUFFIX]
-    if args.format == "arrow":
-        from kcore.tools.dump_arrow import write_tables
-
-        return DAMAGE if write_tables(files, wanted, args.output) else OK
+    if args.format in _TABLES:
+        try:
+            from kcore.tools.dump_arrow import write_tables
+        except ImportError as error:
+            raise missing_package(f"--format {args.format}", "arrow", error) from None
+        return DAMAGE if write_tables(files, wanted, args.output, args.format) else OK
     show = json_line if args.format == "json" else _as_text
     damaged = False
     for file in files:

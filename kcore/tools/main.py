@@ -16,7 +16,7 @@ from kcore.tools.commands import COMPLETION_VARIABLE, Group
 #: name -> (where it is, what it does in one line).  A module is imported only when its command runs.
 COMMANDS = {
     "serve": ("kcore.tools.serve:run", "run a broker on a data directory"),
-    "dump": ("kcore.tools.dump_log_segments:run", "show what log files hold: text, JSON lines or Arrow"),
+    "dump": ("kcore.tools.dump_log_segments:run", "show what log files hold: text, JSON lines, Arrow or Parquet"),
     "verify": ("kcore.tools.verify:run", "check log files for damage"),
     "diff": ("kcore.tools.diff:run", "show the first difference of two replicas, and explain it"),
     "repair": ("kcore.tools.repair:run", "say what is wrong and what a repair loses; with --apply, repair it"),

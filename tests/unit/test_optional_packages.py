@@ -70,6 +70,11 @@ ON_THE_COMMAND_LINE = [
     ),
     (
         "pyarrow",
+        ["dump", "--format", "parquet", "-o", "x.parquet", PARTITION],
+        "--format parquet needs pyarrow: pip install 'kcore[arrow]'",
+    ),
+    (
+        "pyarrow",
         ["consume", "t", "--format", "parquet", "--output", "x.parquet"],
         "--format parquet needs pyarrow: pip install 'kcore[arrow]'",
     ),

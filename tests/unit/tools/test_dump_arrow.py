@@ -1,4 +1,4 @@
-"""kcore dump --format arrow: the tables say what the JSON lines say."""
+"""kcore dump --format arrow and parquet: the tables say what the JSON lines say."""
 
 import json
 import shutil
@@ -7,9 +7,11 @@ import sys
 
 import pyarrow as pa
 import pyarrow.ipc
+import pyarrow.parquet as pq
 import pytest
 
 from kcore.log.lost_records import meaning_of, write_mark
+from kcore.tools import parquet_output
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.tools.command import LOG
@@ -32,18 +34,25 @@ def as_shown(value):
     return value
 
 
+def read_table(path):
+    return pq.read_table(path) if path.suffix == ".parquet" else pa.ipc.open_file(path).read_all()
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
 @pytest.mark.parametrize("options", [(), ("--no-records",)])
-def test_each_kind_of_file_becomes_a_table_with_the_rows_of_the_json_lines(options, tmp_path, capsys):
+def test_each_kind_of_file_becomes_a_table_with_the_rows_of_the_json_lines(options, file_format, tmp_path, capsys):
     output = tmp_path / "tables"
-    assert main(["dump", str(golden_data.data_dir()), "--format", "arrow", "-o", str(output), *options]) == 0
+    assert main(["dump", str(golden_data.data_dir()), "--format", file_format, "-o", str(output), *options]) == 0
     assert capsys.readouterr() == ("", "")
     kinds = ["records" if not options else "batches", "index", "timeindex", "txnindex", "snapshot"]
     kinds += ["offset-checkpoint", "leader-epoch-checkpoint", "partition.metadata", "meta.properties"]
-    assert {path.name for path in output.iterdir()} == {f"{kind}.arrow" for kind in [*kinds, "kafka_cleanshutdown"]}
+    assert {path.name for path in output.iterdir()} == {
+        f"{kind}.{file_format}" for kind in [*kinds, "kafka_cleanshutdown"]
+    }
     events = entries(capsys, golden_data.data_dir(), *options)
     kind_of_file = {event["file"]: event["kind"].lstrip(".") for event in events if event["type"] == "file"}
     for kind in kinds:
-        rows = pa.ipc.open_file(output / f"{kind}.arrow").read_all().to_pylist()
+        rows = read_table(output / f"{kind}.{file_format}").to_pylist()
         if kind in ("records", "batches"):
             expected_rows = [event for event in events if event["type"] == kind.rstrip("s").replace("batche", "batch")]
         else:
@@ -97,20 +106,21 @@ def test_a_stream_goes_to_stdout(monkeypatch, capfdbinary):
     ]
 
 
-def test_damage_goes_to_stderr_and_the_rest_into_the_table(tmp_path, capsys):
+@pytest.mark.parametrize("name", ["t.arrow", "t.parquet"])
+def test_damage_goes_to_stderr_and_the_rest_into_the_table(name, tmp_path, capsys):
     log = tmp_path / LOG
     shutil.copy(golden_data.partition_dir("g-none-0") / LOG, log)
     content = bytearray(log.read_bytes())
     position = golden_data.expected_file("g-none-0", LOG)["batches"][3]["position"]
     content[position + 100] ^= 1
     log.write_bytes(content)
-    output = tmp_path / "t.arrow"
-    assert main(["dump", str(log), "--format", "arrow", "-o", str(output), "--no-records"]) == 1
+    output = tmp_path / name
+    assert main(["dump", str(log), "--format", output.suffix[1:], "-o", str(output), "--no-records"]) == 1
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith(f"{log}: offset ") and f"position {position}: " in err
     expected_rows = golden_data.expected_file("g-none-0", LOG)["batches"]
-    assert pa.ipc.open_file(output).read_all().num_rows == len(expected_rows) - 1
+    assert read_table(output).num_rows == len(expected_rows) - 1
 
 
 @pytest.mark.parametrize("options", [(), ("--no-records",)])
@@ -128,6 +138,44 @@ def test_a_wrong_base_offset_goes_to_stderr_and_every_batch_into_the_table(optio
     assert table.num_rows == (len(golden) if options else sum(batch["count"] for batch in golden))
 
 
+@pytest.mark.parametrize("there", ["records.parquet", "index.parquet.partial"])
+def test_a_parquet_file_that_is_there_stays_and_nothing_is_written(there, tmp_path, capsys):
+    (tmp_path / there).write_text("mine")
+    partition = str(golden_data.partition_dir("g-none-0"))
+    assert main(["dump", partition, "--format", "parquet", "-o", str(tmp_path)]) == 2
+    assert f"{tmp_path / there} is there already: nothing is written" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(there, "mine")]
+
+
+def test_a_parquet_file_of_many_records_has_several_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_output, "_ROW_GROUP_BYTES", 1)
+    output = tmp_path / "records.parquet"
+    logs = [str(golden_data.partition_dir(name) / LOG) for name in ("g-zstd-0", "g-none-0")]
+    assert main(["dump", *logs, "--format", "parquet", "-o", str(output), "--offsets", "5:9"]) == 0
+    assert pq.read_metadata(output).num_row_groups == 2
+    assert pq.read_table(output)["file"].to_pylist() == [logs[0]] * 4 + [logs[1]] * 4
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_dump_that_does_not_end_leaves_no_parquet_file(problem, tmp_path, monkeypatch):
+    def ends(*_):
+        assert [path.name for path in tmp_path.iterdir()] == ["records.parquet.partial"]
+        raise problem
+
+    monkeypatch.setattr(parquet_output, "sync_path", ends)
+    log = str(golden_data.partition_dir("g-none-0") / LOG)
+    assert main(["dump", log, "--format", "parquet", "-o", f"{tmp_path}/records.parquet"]) in (2, 130)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_goes_to_no_standard_output(capsys):
+    assert main(["dump", str(golden_data.partition_dir("g-none-0") / LOG), "--format", "parquet", "-o", "-"]) == 2
+    assert capsys.readouterr().err == (
+        "kcore: -o -: Parquet is written to a file, not to stdout; name one (./- for a file called -)\n"
+    )
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -136,8 +184,8 @@ def test_a_wrong_base_offset_goes_to_stderr_and_every_batch_into_the_table(optio
         [str(golden_data.partition_dir("g-none-0")), "-o", __file__],
     ],
 )
-def test_an_output_that_cannot_be_is_bad_usage(arguments, capsys):
-    assert main(["dump", "--format", "arrow", *arguments]) == 2
+def test_an_output_that_cannot_be_is_bad_usage(arguments, file_format, capsys):
+    assert main(["dump", "--format", file_format, *arguments]) == 2
     assert "-o" in capsys.readouterr().err
 
 
@@ -168,4 +216,7 @@ def test_a_name_that_ends_with_a_slash_is_a_directory_that_is_made_for_one_kind_
 def test_a_place_for_arrow_is_refused_where_the_lines_go_to_stdout(words, tmp_path, capsys):
     log = golden_data.partition_dir("g-none-0") / LOG
     assert main(["dump", str(log), *words, "-o", str(tmp_path / "x")]) == 2
-    assert capsys.readouterr() == ("", "kcore: -o goes with --format arrow: text and JSON lines go to stdout\n")
+    assert capsys.readouterr() == (
+        "",
+        "kcore: -o goes with --format arrow and parquet: text and JSON lines go to stdout\n",
+    )
