@@ -256,7 +256,7 @@ class CoordinatorPartitions:
         offset = log.log_start_offset
         while offset < log.log_end_offset and self.loading.get(topic_partition.partition) == epoch:
             # Before the read: of segments that the cleaner merges meanwhile all are still to be read.
-            base_offsets = log.segments.base_offsets()
+            base_offsets = log.segment_base_offsets()
             info = log.read(offset, _WHOLE_SEGMENT, FetchIsolation.LOG_END, True)
             if not info.records:
                 return

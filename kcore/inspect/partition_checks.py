@@ -166,9 +166,12 @@ class PartitionFiles:
             if tp in offsets:
                 checkpoints[checkpoint] = offsets[tp]
         base_offsets = sorted(base for base in bases if base is not None)
-        names = wrong_names(directory, base_offsets)
-        base_offsets = sorted({*base_offsets} - {*names.values()} | {*names})
         clean = was_clean_shutdown(parent) and not is_stray
+        names = wrong_names(directory, base_offsets)
+        if clean and (end := checkpoints.get(RECOVERY_POINT_CHECKPOINT)) is not None:
+            # From the end of the log on nothing is the log's, whatever its name.
+            names = {base: file_name for base, file_name in names.items() if base < end}
+        base_offsets = sorted({*base_offsets} - {*names.values()} | {*names})
         partition = cls(directory, tp, base_offsets, epochs, clean, checkpoints, lost_from, names)
         point = checkpoints.get(RECOVERY_POINT_CHECKPOINT)
         surroundings = Surroundings(

@@ -215,6 +215,10 @@ class UnifiedLog(LogHotPath):
             return self.high_watermark_metadata
         return self._with_position(unstable.message_offset) if unstable.message_offset_only else unstable
 
+    def segment_base_offsets(self) -> list[int]:
+        """Ascending."""
+        return list(self.segments.base_offsets())
+
     @property
     def size(self) -> int:
         """Bytes of all .log files."""

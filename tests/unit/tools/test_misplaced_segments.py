@@ -437,6 +437,13 @@ def test_files_of_a_cleaning_and_a_deletion_are_not_taken_for_segments(suffix, o
     assert damage(own) == []
 
 
+def test_a_segment_that_begins_where_the_log_ended_at_its_clean_stop_is_not_one_of_it_with_a_wrong_name(tmp_path):
+    log = make(tmp_path / "data", [[1, 6]])
+    copy(make(tmp_path / "other", [[7], [1]], b"other"), 7, log, 1, ("log",))
+    ((file, text),) = damage(log)
+    assert file == name(1) and text.startswith("not a segment of this log")
+
+
 # -- any place --------------------------------------------------------------------------------------------------------
 
 BATCHES = st.lists(st.integers(1, 9), min_size=1, max_size=8)

@@ -78,9 +78,8 @@ class MemoryLog:
         )
         return FetchDataInfo(LogOffsetMetadata(start_offset, base_offset, 0), MemoryRecords(data))
 
-    @property
-    def segments(self):
-        return SimpleNamespace(base_offsets=lambda: [base_offset for base_offset, _ in self.batches])
+    def segment_base_offsets(self):
+        return [base_offset for base_offset, _ in self.batches]
 
     def records(self):
         return [record for _, data in self.batches for record in MemoryRecords(data).records()]
