@@ -5,6 +5,7 @@ pytest loads it when kcore is installed.  The fixtures import what they need: a 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from kcore.testing.kafka_marker import KafkaMarker
     from kcore.testing.log_tail import LogTail
 
+#: The directory of the package kcore.
+_KCORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: Of kafka_cluster, where the marker does not say another number.
 BROKERS = 3
 #: Of a test: the fixtures that it has, by name, and what their brokers have logged.
@@ -37,7 +40,11 @@ class _InstalledModules(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return PathFinder.find_spec(fullname, path, target) if fullname.startswith("kcore.") else None
+        if path is None or not fullname.startswith("kcore."):
+            return None
+        # With --import-mode=importlib a test of the user's in a folder named kcore has such a name too.
+        is_kcores = all(f"{os.path.abspath(directory)}{os.sep}".startswith(f"{_KCORE}{os.sep}") for directory in path)
+        return PathFinder.find_spec(fullname, path, target) if is_kcores else None
 
 
 @pytest.hookimpl(tryfirst=True)

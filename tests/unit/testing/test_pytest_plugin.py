@@ -482,6 +482,14 @@ def test_pytest_rewrites_the_asserts_of_tests_and_not_those_of_kcore(pytester, a
     run_pytest(pytester, *arguments).assert_outcomes(passed=1)
 
 
+def test_a_test_of_the_users_own_in_a_folder_named_kcore_has_its_asserts_rewritten(pytester):
+    folder = pytester.mkdir("kcore")
+    (folder / "test_orders.py").write_text("def test_orders(kafka):\n    assert [1] == [2]\n")
+    result = run_pytest(pytester, "--import-mode=importlib")
+    result.stdout.fnmatch_lines(["*assert ?1? == ?2?"])
+    assert "At index 0 diff: 1 != 2" in result.stdout.str()
+
+
 def test_after_a_run_imports_are_as_they_were_before(pytester):
     pytester.makepyfile("def test_orders(kafka): pass")
     run = f"pytest.main(['-p', 'kcore.testing.pytest_plugin', '-p', 'no:cacheprovider', {str(pytester.path)!r}])"
