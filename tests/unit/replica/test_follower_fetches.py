@@ -139,6 +139,17 @@ def test_HW_01_PART_14_PART_15_PURG_10_the_slowest_of_the_isr_moves_the_high_wat
     assert high_watermark(leader) == 2  # it never goes back
 
 
+@pytest.mark.parametrize("hard_max_bytes", [False, True])
+def test_RD_19_RD_20_a_follower_is_sent_a_part_of_a_first_batch_under_hard_limits_only(leader, hard_max_bytes):
+    other = TopicPartition("t", 1)
+    leader.lead(other, epoch=4, isr=(0, 1, 2))
+    records = batch(b"x" * 100)
+    leader.produce({TP: records, other: records}, acks=1)
+    limits = {"max_bytes": len(records) + 10, "hard_max_bytes": hard_max_bytes}
+    sizes = {tp: result.records.size_in_bytes for tp, result in follow(leader, 1, {TP: 0, other: 0}, **limits).result}
+    assert sizes == {TP: len(records), other: 10 if hard_max_bytes else 0}
+
+
 def test_PART_10_PURG_16_an_append_wakes_followers_and_the_high_watermark_wakes_consumers(leader):
     consumer = leader.fetch(0, max_wait_ms=500)
     followers = [follow(leader, broker_id, 0, wait_ms=500) for broker_id in (1, 2)]

@@ -63,6 +63,13 @@ def test_the_topic_id_is_the_logs_and_needs_no_metadata(logs, partition):
     assert logs.start_and_topic_id(TP) == (0, UUID(int=5))
 
 
+def test_the_log_start_offset_is_that_of_the_log(logs):
+    append(logs, batch(0, b"a", b"b", b"c"))
+    logs.update_high_watermark(TP, 3)
+    logs.maybe_increment_log_start_offset(TP, 2)
+    assert logs.start_and_topic_id(TP)[0] == logs.log_start_offset(TP) == 2
+
+
 def test_PART_19_no_append_runs_while_a_future_log_takes_the_place_of_the_log(logs, partition):
     appended = threading.Event()
     thread = threading.Thread(target=lambda: append(logs, batch(0, b"a")) and appended.set())

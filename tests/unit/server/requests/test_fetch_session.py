@@ -198,15 +198,16 @@ def test_SESS_09_a_session_without_partitions_is_closed(server):
         server.fetch(request(session_id=session_id, epoch=2))
 
 
-def test_SESS_15_what_a_request_leaves_out_is_as_it_was_and_what_it_names_is_changed(server):
-    session_id, _ = server.fetch(request([(0, 10), (1, 20)]))
+@pytest.mark.parametrize("version", [12, 13])
+def test_SESS_15_what_a_request_leaves_out_is_as_it_was_and_what_it_names_is_changed(server, version):
+    session_id, _ = server.fetch(request([(0, 10), (1, 20)]), version=version)
     body = request([(1, 21), (2, 30)], forgotten=[0], session_id=session_id, epoch=1)
-    context = server.cache.new_context(body, 12, False)
+    context = server.cache.new_context(body, version, False)
     assert [(c.number, c.data.fetch_offset, c.data.max_bytes) for c in context.partitions()] == [
         (1, 21, 100),
         (2, 30, 100),
     ]
-    context = server.cache.new_context(request(session_id=session_id, epoch=2), 12, False)
+    context = server.cache.new_context(request(session_id=session_id, epoch=2), version, False)
     assert [(c.number, c.data.fetch_offset) for c in context.partitions()] == [(1, 21), (2, 30)]
 
 
