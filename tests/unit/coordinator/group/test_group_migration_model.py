@@ -23,14 +23,14 @@ ANEW = {error.code for error in (FencedMemberEpoch, GroupIdNotFound, IllegalGene
 
 
 class NewClient:
-    """A client of the new protocol.  owned: the partitions that it reads.  told: those that it was assigned last."""
+    """A client of the new protocol.  owned: the partitions that it reads; assigned: those of its last assignment."""
 
     def __init__(self, model, member_id):
         self.model, self.member_id = model, member_id
         self.start_anew()
 
     def start_anew(self):
-        self.epoch, self.owned, self.told = 0, set(), set()
+        self.epoch, self.owned, self.assigned = 0, set(), set()
 
     def step(self):
         mixed = self.model.mixed
@@ -40,11 +40,11 @@ class NewClient:
         elif not answer.error_code:
             self.epoch = answer.member_epoch
             if answer.assignment is not None:
-                self.told = {number for _, number in answer.assignment}
-            self.owned |= self.told
+                self.assigned = {number for _, number in answer.assignment}
+            self.owned |= self.assigned
 
     def give_up(self):
-        self.owned &= self.told
+        self.owned &= self.assigned
 
     def end(self):
         self.model.mixed.leave_new(self.member_id)
