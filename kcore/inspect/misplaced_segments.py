@@ -261,12 +261,30 @@ class _Examination:
         inner = self.headers(names[-1])
         if inner is None or not len(inner) or inner.start >= inner.name:
             return
-        holder = self.headers(names[bisect.bisect_right(names, inner.start) - 1])
+        at = bisect.bisect_right(names, inner.start) - 1
+        holder = self.headers(names[at])
         if holder is None or holder is inner:
             return
-        if holder.has_all_batches_of(inner) or (inner.begins_below and holder.goes_on and inner.end <= holder.end):
-            why = f"{_log(holder.name)} has its offsets, which are below its name"
+        end_holder = holder if holder.has_all_batches_of(inner) else self._last_holder(inner, names[at:-1])
+        if end_holder is not None:
+            have = "has" if end_holder is holder else f"to {_log(end_holder.name)} have"
+            why = f"{_log(holder.name)} {have} its offsets, which are below its name"
             self._name(inner.name, f"{why}{self._what_it_is(inner)}")
+
+    def _last_holder(self, inner: Headers, names: Sequence[int]) -> Headers | None:
+        """Of segments that have the offsets of the inner one, without a gap from the first of these names on, the last
+        one; None if there are no such segments, or the inner one does not go on from an offset below its name."""
+        if not inner.begins_below:
+            return None
+        end = None
+        for name in names:
+            headers = self.headers(name)
+            if headers is None or not headers.goes_on or (end is not None and headers.name != end):
+                return None
+            end = headers.end
+            if inner.end <= end:
+                return headers
+        return None
 
     def _name(self, name: int, why: str) -> None:
         self.reasons[name] = f"not a segment of this log: {why}"

@@ -342,6 +342,14 @@ def test_a_segment_after_the_end_of_a_clean_stop_is_another_log_s(own, tmp_path)
     assert not any(plan.losses for plan in plan_repair(str(own.parent)))
 
 
+def test_after_an_unclean_stop_a_last_file_whose_offsets_several_segments_have_is_another_log_s(own, tmp_path):
+    before = logs(own)
+    other = make(tmp_path / "other", [[5] * 10, [5] * 35], b"other")  # segments 0 and 50, up to 225
+    copy(other, 50, own, 340)
+    crash(own)
+    assert_only(340, own, before, f"{name(0)} to {name(200)} have its offsets", "has the offsets 50 to 224")
+
+
 def test_no_wrong_base_offset_of_a_single_last_batch_makes_it_another_log_s(tmp_path):
     """A flipped bit moves it to offsets that the log has elsewhere."""
     own = make(tmp_path / "data", [[5] * 20, [5] * 20, [5]])
