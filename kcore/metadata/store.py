@@ -352,12 +352,26 @@ class MetadataStore(ABC):
     # -- several calls, each by itself ------------------------------------------------------------------
 
     def create_recursive(self, path: str, data: bytes = b"") -> None:
-        """create() that also makes the parents that are missing."""
-        try:
-            self.create(path, data)
-        except NoNode:
-            self.ensure_path(parent_of(path))
-            self.create(path, data)
+        """create() that also makes the parents that are missing: all of it, or nothing."""
+        parents: list[str] = []
+        while True:
+            try:
+                self.multi([*map(Create, parents), Create(path, data)])
+                return
+            except MultiFailed as error:
+                is_parent = error.index < len(parents)
+                missing = self._missing_parents(path) if is_parent or isinstance(error.cause, NoNode) else []
+                if missing == parents:  # else another client has made or deleted one
+                    raise error.cause from None
+                parents = missing
+
+    def _missing_parents(self, path: str) -> list[str]:
+        missing: list[str] = []
+        parent = parent_of(path)
+        while parent != "/" and self.get(parent) is None:
+            missing.insert(0, parent)
+            parent = parent_of(parent)
+        return missing
 
     def ensure_path(self, path: str) -> None:
         """Create the node and its parents where they are missing."""

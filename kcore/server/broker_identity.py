@@ -170,9 +170,10 @@ def _decoded(data: bytes) -> str:
 
 def _store_cluster_id(store: MetadataStore, cluster_id: str) -> str:
     """The stored cluster id: this one, unless there is one already."""
-    try:
-        store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
-    except NodeExists:
-        node = store.get(znodes.CLUSTER_ID)
-        return _decoded(node.data) if node is not None else cluster_id
-    return cluster_id
+    node = store.get(znodes.CLUSTER_ID)
+    if node is None:
+        try:
+            store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        except NodeExists:  # another broker was faster
+            node = store.get(znodes.CLUSTER_ID)
+    return _decoded(node.data) if node is not None else cluster_id

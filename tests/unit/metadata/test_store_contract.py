@@ -227,6 +227,47 @@ def test_a_node_that_is_created_later_has_a_greater_czxid(world, store):
     assert store.get("/a").czxid > store.get("/b").czxid
 
 
+def test_parents_are_made_with_their_node_in_one_change(store):
+    store.create("/t")
+    store.create_recursive("/t/a/b/c", b"1")
+    assert store.get("/t/a/b/c").data == b"1" and store.get("/t/a").data == b""
+    assert len({store.get(path).czxid for path in ("/t/a", "/t/a/b", "/t/a/b/c")}) == 1
+    with pytest.raises(NodeExists):
+        store.create_recursive("/t/a/b/c")
+    store.create("/t/e", ephemeral=True)
+    with pytest.raises(NoChildrenForEphemerals):
+        store.create_recursive("/t/e/x")
+    with pytest.raises(NoChildrenForEphemerals):
+        store.create_recursive("/t/e/x/y")
+
+
+@pytest.mark.parametrize("between", ["made", "deleted", "the node itself made"])
+def test_a_parent_that_another_client_makes_or_deletes_meanwhile(world, store, monkeypatch, between):
+    other = world.open()
+    if between == "deleted":
+        other.create("/a")
+    missing_parents, calls = store._missing_parents, []
+
+    def interrupted(path):
+        found = missing_parents(path)
+        if not calls:
+            if between == "deleted":
+                other.delete("/a")
+            else:
+                other.create_recursive("/a/b" if between == "made" else "/a/b/c")
+        calls.append(found)
+        return found
+
+    monkeypatch.setattr(store, "_missing_parents", interrupted)
+    if between == "the node itself made":
+        with pytest.raises(NodeExists):
+            store.create_recursive("/a/b/c", b"1")
+    else:
+        store.create_recursive("/a/b/c", b"1")
+        assert store.get("/a/b/c").data == b"1"
+        assert len(calls) == 2
+
+
 def test_the_helpers_leave_what_they_say(store):
     store.ensure_path("/a/b")
     store.ensure_path("/a/b")
