@@ -86,7 +86,8 @@ def _chunks(
             if len(chunk):
                 yield chunk, offset
         elif following is not None:
-            offset = following.base_offset
+            if log.segments.higher(segment.base_offset) is following:  # else the log was cut, and has grown again
+                offset = following.base_offset
         else:
             return  # a gap up to the end, or cut off while we were reading
 

@@ -17,6 +17,8 @@ from kcore.record.valid_part import valid_part
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import LogHotPath
+    from kcore.log.log_segment import LogSegment
+    from kcore.log.segment_file import RecoveryResult
 
 logger = logging.getLogger(__name__)
 
@@ -177,15 +179,22 @@ def check_nothing_lost(log: LogHotPath, offset: int, found_at: int) -> None:
     for segment in log.segments.from_floor(offset):
         if segment.base_offset >= found_at:
             return
-        walked = segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
-        if walked.truncated_bytes and log.log_end_offset >= found_at:
-            raise CorruptMessage(
-                f"{segment.log_path}: nothing can be read after position {walked.valid_bytes} ({walked.reason}), "
-                f"and the log goes on to offset {found_at}",
-                source=segment.log_path,
-                position=walked.valid_bytes,
-                offset=offset,
-            )
+        if not _walked(segment).truncated_bytes or log.log_end_offset < found_at:
+            continue
+        with log.lock:  # a walk beside a truncation and appends may end in a batch that is half written
+            walked = _walked(segment)
+            if walked.truncated_bytes and log.log_end_offset >= found_at:
+                raise CorruptMessage(
+                    f"{segment.log_path}: nothing can be read after position {walked.valid_bytes} ({walked.reason}), "
+                    f"and the log goes on to offset {found_at}",
+                    source=segment.log_path,
+                    position=walked.valid_bytes,
+                    offset=offset,
+                )
+
+
+def _walked(segment: LogSegment) -> RecoveryResult:
+    return segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
 
 
 def iterate_records(

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError, LogClosed, OffsetOutOfRange
+from kcore.log.log_columns import iterate_columns
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
+from kcore.log.segment_file import RecoveryResult
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.record.record_columns import ColumnsReader
@@ -289,6 +291,66 @@ def test_a_log_that_is_cut_while_it_is_read_gives_a_part_of_it_and_never_anythin
         for reader in readers:
             reader.join()
         assert failures == []
+
+
+class _Interrupted:
+    """A log, or one of its segments, of whose methods one does something else first, once."""
+
+    def __init__(self, inner, **replaced):
+        self._inner, self._replaced = inner, replaced
+
+    def __getattr__(self, name):
+        return self._replaced.get(name) or getattr(self._inner, name)
+
+
+def interrupted(log, read_columns=None, scan=None):
+    """The log, whose first segment calls these, once, in place of its methods."""
+    left = {"read_columns": read_columns, "scan": scan}
+
+    def once(segment, name):
+        def call(*args, **options):
+            instead = left.pop(name, None)
+            return instead(segment) if instead else getattr(segment, name)(*args, **options)
+
+        return call
+
+    def wrapped(segment):
+        if segment is None or segment.base_offset:
+            return segment
+        return _Interrupted(segment, read_columns=once(segment, "read_columns"), scan=once(segment, "scan"))
+
+    segments = _Interrupted(
+        log.segments,
+        floor=lambda offset: wrapped(log.segments.floor(offset)),
+        from_floor=lambda offset: map(wrapped, log.segments.from_floor(offset)),
+    )
+    return _Interrupted(log, segments=segments)
+
+
+def test_a_reader_that_finds_nothing_since_the_log_was_cut_does_not_go_on_after_records_that_came_then(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=2_000)
+    with logs.open() as log:
+        for _ in range(60):
+            log.append_as_leader(batch(1, size=200))
+
+        def cut_and_grown(segment):
+            log.truncate_to(0)
+            for _ in range(60):
+                log.append_as_leader(batch(1, size=200))
+
+        chunks = iterate_columns(interrupted(log, read_columns=cut_and_grown), 0, None, ["offset"], False, 1 << 20)
+        offsets = [offset for chunk in chunks for offset in chunk.offset.tolist()]
+        assert offsets == list(range(len(offsets))) and offsets
+
+
+def test_a_log_that_grows_while_it_is_walked_for_lost_records_has_lost_none(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=2_000)
+    with logs.open() as log:
+        for _ in range(60):
+            log.append_as_leader(batch(1, size=200))
+        half_a_batch = RecoveryResult(100, 50, None, 3)  # what a walk finds while another thread cuts and appends
+        log = interrupted(log, read_columns=lambda segment: None, scan=lambda segment: half_a_batch)
+        list(iterate_columns(log, 0, None, ["offset"], False, 1 << 20))
 
 
 @pytest.mark.parametrize("base_offset", [16, 17, 1000, 2**62])
