@@ -128,7 +128,7 @@ def test_a_page_costs_the_batches_that_it_touches_and_the_loss_names_exactly_the
     before = batches_of(source)
     everything = untouched(before, [])
     rng = random.Random(f"{log} {filling}")
-    for note in range(24 if LONG else 8):
+    for note in range(16 if LONG else 8):
         data = Path(shutil.copytree(source, tmp_path / "data"))
         hit = rng.choice(logs_of(data))
         at = rng.randrange(hit.stat().st_size // PAGE) * PAGE
@@ -170,7 +170,7 @@ def test_any_span_of_bytes_costs_the_batches_that_it_touches(has_index, codec, t
     rng = random.Random(f"{codec} {has_index}")
     (log,) = logs_of(source)
     original = log.read_bytes()
-    for note in range(120 if LONG else 40):
+    for note in range(60 if LONG else 40):
         size = rng.choice([70, 512, 700, 5000])
         at = rng.randrange(len(original))
         overwrite(log, at, rng.choice(FILLINGS), rng, size)
@@ -221,7 +221,7 @@ def test_a_batch_inside_a_record_is_never_taken_for_one_of_the_log(how, has_inde
     original = log.read_bytes()
     real = {batch.position for batch in model.decode_batches(original)}
     pages = list(range(0, len(original) - PAGE, PAGE))
-    for at in rng.sample(pages, min(len(pages), 60 if LONG else 20)):
+    for at in rng.sample(pages, min(len(pages), 40 if LONG else 20)):
         overwrite(log, at, filling, rng)
         found = found_in(log, end_offset=360)
         assert found <= real, (at, sorted(found - real))

@@ -96,7 +96,7 @@ def test_a_cleaner_leaves_gaps_between_batches_and_inside_them(logs):
 )
 def test_a_page_costs_exactly_the_batches_that_it_touches(aids, filling, logs, tmp_path):
     rng = random.Random(f"{sorted(aids)} {filling}")
-    for note in range(64 if LONG else 24):
+    for note in range(32 if LONG else 24):
         data = Path(shutil.copytree(rng.choice(logs), tmp_path / "data"))
         without_aids(data, aids)
         hit = rng.choice([log for log in logs_of(data) if log.stat().st_size])
@@ -171,7 +171,7 @@ def test_a_batch_inside_a_record_of_a_log_with_gaps_is_not_taken_for_one_of_the_
     original = log.read_bytes()
     places = {b.position: b.size for b in model.decode_batches(original)}
     pages = range(PAGE, len(original) - PAGE, PAGE)
-    chosen = rng.sample(pages, min(len(pages), 60 if LONG else 20))
+    chosen = rng.sample(pages, min(len(pages), 40 if LONG else 20))
     not_all_found = []
     for at in chosen:
         overwrite(log, at, filling, rng)

@@ -128,7 +128,7 @@ def outcome_of(data: Path) -> Outcome:
 @pytest.mark.parametrize("kind", ["plain", "compacted"])
 def test_a_batch_whose_offset_is_proved_survives_a_page_that_ends_in_its_header(kind, size, filling, logs, tmp_path):
     rng = random.Random(f"{kind} {size} {filling}")
-    for note in range(40 if LONG else 15):
+    for note in range(24 if LONG else 15):
         data = Path(shutil.copytree(rng.choice(logs[kind]), tmp_path / "data"))
         if rng.random() < 0.3:
             for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
@@ -211,7 +211,7 @@ def test_a_batch_after_a_page_at_the_start_of_a_log_does_not_move_to_offset_0(ki
 def test_a_changed_base_offset_beside_a_destroyed_batch_is_corrected_or_a_finding(is_before, kind, logs, tmp_path):
     rng = random.Random(f"{kind} {is_before}")
     corrected = 0
-    for note in range(40 if LONG else 20):
+    for note in range(24 if LONG else 20):
         data = Path(shutil.copytree(rng.choice(logs[kind]), tmp_path / "data"))
         before, named = stored_in(data), named_alone(data)
         n = rng.randrange(2, len(before) - 2)
