@@ -7,10 +7,15 @@ import pytest
 from kcore import errors
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.coordinator_partitions import COMMIT_CHECK_MS, CoordinatorPartitions
+from kcore.log.log_hot_path import FetchDataInfo
+from kcore.log.log_offset_metadata import LogOffsetMetadata
+from kcore.record.memory_records import MemoryRecords
 from tests.batches import batch
+from tests.unit.replica.conftest import Node
 
-from .group.harness import OFFSETS_TOPIC, MemoryReplicaManager
+from .group.harness import OFFSETS_TOPIC, MemoryLog, MemoryReplicaManager
 
 P = 1
 STEPS = ["read_batch", "finish", "publish", "activate"]
@@ -55,12 +60,18 @@ class Load:
 
 
 class Fixture:
-    def __init__(self, *values):
+    def __init__(self, *values, replica_manager=None, load_buffer_size=1000):
         self.time = time = MockTime()
-        self.replica_manager = MemoryReplicaManager()
+        self.replica_manager = replica_manager or MemoryReplicaManager()
         self.scheduler = MockScheduler(time)
         self.partitions = CoordinatorPartitions(
-            OFFSETS_TOPIC, 4, self.replica_manager, self.scheduler, time, append_timeout_ms=5000, load_buffer_size=1000
+            OFFSETS_TOPIC,
+            4,
+            self.replica_manager,
+            self.scheduler,
+            time,
+            append_timeout_ms=5000,
+            load_buffer_size=load_buffer_size,
         )
         for value in values:
             self.append(value)
@@ -245,3 +256,52 @@ def test_what_was_read_before_an_error_counts(caplog):
     fixture.scheduler.tick()
     assert load.names == ["read_batch", "skip", *STEPS[1:]] and fixture.state == ({}, {P: 5})
     assert "reading its records stopped by an error" in caplog.text
+
+
+class SegmentedLog(MemoryLog):
+    """Its segments begin at `base_offsets`, which `before_read` and `after_read` may change."""
+
+    def __init__(self, base_offsets):
+        super().__init__()
+        self.base_offsets = base_offsets
+        self.before_read = self.after_read = lambda start_offset: None
+
+    def segment_base_offsets(self):
+        return list(self.base_offsets)
+
+    def read(self, start_offset, max_length, isolation, min_one_message):
+        self.before_read(start_offset)
+        base_offset = max(offset for offset in self.base_offsets if offset <= start_offset)
+        end = next((offset for offset in self.base_offsets if offset > base_offset), self.log_end_offset)
+        data = b"".join(data for offset, data in self.batches if start_offset <= offset < end)
+        self.after_read(start_offset)
+        return FetchDataInfo(LogOffsetMetadata(start_offset, base_offset, 0), MemoryRecords(data))
+
+
+@pytest.mark.parametrize("when, at", [("after_read", 0), ("before_read", 1)])
+def test_segments_that_the_cleaner_merges_during_a_load_are_read_once(when, at):
+    """The second into the first, before or after the read of one of them."""
+    replica_manager = MemoryReplicaManager()
+    log = replica_manager.logs[P] = SegmentedLog([0, 1, 2])
+    fixture = Fixture(b"a", b"b", b"c", replica_manager=replica_manager)
+
+    def merge(start_offset):
+        if start_offset == at:
+            log.base_offsets = [0, 2]
+
+    setattr(log, when, merge)
+    load = fixture.elect(5)
+    fixture.scheduler.tick()
+    assert [values for name, *values in load.steps if name == "read_batch"] == [[b"a"], [b"b"], [b"c"]]
+    assert fixture.state == ({}, {P: 5})
+
+
+def test_a_load_ends_within_a_segment_when_the_partition_moves(tmp_path):
+    """A segment may have a gigabyte, which nobody needs any more."""
+    node = Node(tmp_path)
+    node.lead(TopicPartition(OFFSETS_TOPIC, P))
+    fixture = Fixture(b"a", b"b", b"c", replica_manager=node.replica_manager, load_buffer_size=1)
+    load = fixture.elect(5, at={"read_batch": lambda: fixture.resign(6)})
+    fixture.scheduler.tick()
+    assert [values for name, *values in load.steps if name == "read_batch"] == [[b"a"]]
+    assert fixture.state == ({}, {})

@@ -1,5 +1,6 @@
 """What a partition of __consumer_offsets says, against a model that reads each key and value anew."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,3 +135,34 @@ def test_groups_share_the_partitions_that_they_read():
     load.publish()
     (of_a,), (of_b,) = (group.offsets for group in published)
     assert of_a is of_b
+
+
+@pytest.mark.parametrize("is_committed, expected", [(True, {"offsets": {1}}), (None, {"pending": {1}}), (False, {})])
+def test_a_tombstone_removes_what_a_transaction_has_committed_whose_marker_may_have_been_left_out(
+    is_committed, expected
+):
+    """The log says whether the transaction is committed; what came after its commits still counts."""
+    keys = [offset_commit_key("g", TopicPartition("t", number)) for number in range(2)]
+    value = offset_commit_value(OffsetAndMetadata(1))
+    in_transaction, tombstone = log_of(
+        [("transactional", [(key, value) for key in keys]), ("plain", [(keys[0], None)])]
+    )
+    published = []
+    load = GroupLoad(
+        TopicPartition("__consumer_offsets", 0),
+        MockTime(),
+        published.extend,
+        lambda group: None,
+        lambda producer_id, offset: is_committed,
+    )
+    load.read_batch(in_transaction)
+    load.skip()
+    load.read_batch(tombstone)
+    load.finish()
+    load.publish()
+    found = {}
+    for group in published:
+        for name, offsets in (("offsets", group.offsets), ("pending", group.transactional_offsets.get(PRODUCER_ID))):
+            if offsets:
+                found[name] = {topic_partition.partition for topic_partition in offsets}
+    assert found == expected

@@ -4,12 +4,13 @@ sends a heartbeat."""
 import pytest
 
 from kcore import errors
+from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.log.log_config import LogConfig
 
-from .harness import MixedGroup, T
+from .harness import OFFSETS_TOPIC, MixedGroup, T
 
 #: Bytes of a subscription that no batch of __consumer_offsets can take.
 TOO_MANY_BYTES = 1_100_000
@@ -234,6 +235,40 @@ def test_a_group_that_fits_no_batch_as_a_classic_one_goes_on_as_it_is_until_it_d
         assert mixed.leave(join.member_id) == 0
     assert mixed.state() == mixed.restarted().state() == "PreparingRebalance"
     assert set(mixed.group().members) == {join.member_id for join in joins[2:]}
+
+
+def test_a_group_whose_former_records_fit_no_batch_with_those_of_a_classic_one_goes_on_as_it_is(mixed):
+    """The record of the classic group alone would fit, but the tombstones come before it in the same batch."""
+    gone = [f"member-{number:02}-{'m' * 40}" for number in range(30)]
+    for member_id in gone:
+        mixed.join_new(member_id)
+    join = mixed.join_classic()
+    limited(mixed, 3000)
+    results = mixed.coordinator.leave_group("g", [LeavingMember(member_id, None) for member_id in gone])
+    assert {result.error_code for result in results} == {0}
+    assert set(mixed.value().members) == {join.member_id}
+    assert mixed.restarted().value() == mixed.value()
+    mixed.topics["t"] = TopicOfGroup(T, 6)
+    mixed.advance(1_000)
+    again = mixed.join_classic(join.member_id)
+    assert mixed.sync(again, {join.member_id: b""}).error_code == 0
+    assert mixed.state() == mixed.restarted().state() == "Stable"
+
+
+def test_tombstones_of_the_other_protocol_that_fit_no_batch_with_a_change_are_in_one_before_it(mixed):
+    manager = mixed.coordinator.manager
+    group, answers = manager.find_group("g", create=True), []
+    record = (b"\0\x63", b"v" * 2000)
+    log = mixed.replica_manager.get_partition(TopicPartition(OFFSETS_TOPIC, manager.partition_for("g"))).local_log()
+    log.config = LogConfig(max_message_bytes=3000)
+    with group:
+        assert manager.fits_batch(group, [record])
+        group.first_records = tuple((b"\0\x63" + b"k" * 500 + bytes([number]), None) for number in range(4))
+        assert not manager.fits_batch(group, [record])
+        manager.store_records(group, [record], answers.append)
+    assert answers == [None]
+    assert [record.value for record in log.records()] == [None] * 4 + [b"v" * 2000]
+    assert group.first_records == ()
 
 
 # -- writes that take too long
