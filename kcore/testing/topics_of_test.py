@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +42,9 @@ def topics_of_test(kafka: KafkaFixture, topics: Mapping[str, int]) -> Iterator[N
 
 def _clean(kafka: KafkaFixture, topics_before: Set[str], groups_before: Set[str]) -> None:
     broker = kafka.broker
-    broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before)
+    deleted = threading.Event()
+    broker.group_coordinator.admin.delete_groups(_empty_groups(broker) - groups_before, lambda codes: deleted.set())
+    deleted.wait(30)  # six times offsets.commit.timeout.ms
     for name in sorted(_topic_names(broker)):
         if name in topics_before:
             _remove_records(kafka, name)

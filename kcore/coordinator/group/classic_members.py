@@ -40,6 +40,8 @@ from kcore.coordinator.group.member_metadata import (
     GroupMember,
     JoinCallback,
     JoinGroupResult,
+    LeaveCallback,
+    LeaveGroupResult,
     LeaveMemberResult,
     LeavingMember,
     MemberMetadata,
@@ -194,7 +196,7 @@ class ClassicMembers:
 
     # -- LeaveGroup --------------------------------------------------------------------------------------------------
 
-    def leave(self, group: GroupMetadata, leaving: Iterable[LeavingMember]) -> list[LeaveMemberResult]:
+    def leave(self, group: GroupMetadata, leaving: Iterable[LeavingMember], callback: LeaveCallback) -> None:
         """Members of either protocol: administrators remove them by this request too."""
         live = self._live(group)
         results, gone = [], []
@@ -208,8 +210,11 @@ class ClassicMembers:
             except ApiError as error:
                 error_code = error.code
             results.append(LeaveMemberResult(one.member_id, one.group_instance_id, error_code))
-        self._groups.change(group, live, without_members(live.value, gone), lambda error: None)
-        return results
+
+        def stored(error: ApiError | None) -> None:
+            callback(LeaveGroupResult(NONE, results) if error is None else LeaveGroupResult(error.code, []))
+
+        self._groups.change(group, live, without_members(live.value, gone), stored)
 
     def _leaving(self, live: LiveConsumerGroup, leaving: LeavingMember) -> ConsumerMember:
         member_id, instance_id, _ = leaving

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
@@ -46,6 +48,13 @@ class GroupDescription:
     protocol_type: str = ""
     protocol_name: str = ""
     members: list[MemberDescription] = field(default_factory=list)
+
+
+class OffsetDeleteResult(NamedTuple):
+    """error_code: of the group; partitions have theirs where that is 0."""
+
+    error_code: int
+    partitions: dict[TopicPartition, int]
 
 
 class GroupAdmin:
@@ -116,16 +125,25 @@ class GroupAdmin:
                 ],
             )
 
-    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, int]:
-        """Remove groups that have no members, with all their offsets; an error code for each."""
-        codes = {}
-        for group_id in group_ids:
-            try:
-                self._delete_group(group_id)
-                codes[group_id] = NONE
-            except ApiError as error:
-                codes[group_id] = error.code
-        return codes
+    def delete_groups(self, group_ids: Iterable[str], callback: Callable[[dict[str, int]], None]) -> None:
+        """Remove groups that have no members, with all their offsets; answers an error code for each, once that is in
+        the log."""
+        asked = dict.fromkeys(group_ids)
+        if not asked:
+            callback({})
+            return
+        lock = threading.Lock()
+        codes: dict[str, int] = {}
+
+        def deleted(group_id: str, error: ApiError | None) -> None:
+            with lock:
+                codes[group_id] = NONE if error is None else error.code
+                if len(codes) < len(asked):
+                    return
+            callback({group_id: codes[group_id] for group_id in asked})
+
+        for group_id in asked:
+            self._delete_group(group_id, partial(deleted, group_id))
 
     def _find_to_delete(self, group_id: str, *, empty_id_allowed: bool = False) -> GroupMetadata:
         """GroupMetadataManager.find_group().  Raises GroupIdNotFound, and NotCoordinator while another coordinator may
@@ -137,46 +155,39 @@ class GroupAdmin:
             raise GroupIdNotFound(group_id)
         return group
 
-    @staticmethod
-    def _check_is_there(group: GroupMetadata) -> None:
-        if group.is_unloaded:
-            raise NotCoordinator(group.group_id)
-        if group.state is GroupState.DEAD:
-            raise GroupIdNotFound(group.group_id)
-
-    def _delete_group(self, group_id: str) -> None:
-        group = self._find_to_delete(group_id, empty_id_allowed=True)
-        with group:
-            self._check_is_there(group)
+    def _delete_group(self, group_id: str, on_deleted: Callable[[ApiError | None], None]) -> None:
+        def choose(group: GroupMetadata) -> Iterable[TopicPartition]:
             if not group.is_empty:
                 raise NonEmptyGroup(group_id)
-            group.transition_to(GroupState.DEAD)
-        self._remove_offsets(group, GroupMetadata.all_offset_partitions)
+            return group.all_offset_partitions()
 
-    def _remove_offsets(
-        self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]
+        try:
+            group = self._find_to_delete(group_id, empty_id_allowed=True)
+            self._manager.remove_offsets(group, choose, on_deleted)
+        except ApiError as error:
+            on_deleted(error)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topic_partitions: Iterable[TopicPartition],
+        callback: Callable[[OffsetDeleteResult], None],
     ) -> None:
-        self._manager.remove_offsets(group, choose)
-        if group.is_unloaded:  # meanwhile: then nothing was removed
-            raise NotCoordinator(group.group_id)
+        """A topic that a member consumes keeps its offsets.  Answers when the others are gone in the log."""
+        codes: dict[TopicPartition, int] = {}
 
-    def delete_offsets(self, group_id: str, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """An error code for each partition; a topic that a member consumes keeps its offsets.
-
-        Raises GroupIdNotFound, NonEmptyGroup, and as GroupMetadataManager.check_group_status().
-        """
-        group = self._find_to_delete(group_id)
-        with group:
-            self._check_is_there(group)
+        def choose(group: GroupMetadata) -> Iterable[TopicPartition] | None:
             if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
                 raise NonEmptyGroup(group_id)
-            results = {
-                topic_partition: GroupSubscribedToTopic.code
-                if not group.is_empty and group.is_subscribed_to_topic(topic_partition.topic)
-                else NONE
-                for topic_partition in topic_partitions
-            }
-        chosen = [topic_partition for topic_partition, error_code in results.items() if not error_code]
-        if chosen:
-            self._remove_offsets(group, lambda group: chosen)
-        return results
+            for topic_partition in topic_partitions:
+                is_consumed = not group.is_empty and group.is_subscribed_to_topic(topic_partition.topic)
+                codes[topic_partition] = GroupSubscribedToTopic.code if is_consumed else NONE
+            return [topic_partition for topic_partition, error_code in codes.items() if not error_code] or None
+
+        def removed(error: ApiError | None) -> None:
+            callback(OffsetDeleteResult(NONE, codes) if error is None else OffsetDeleteResult(error.code, {}))
+
+        try:
+            self._manager.remove_offsets(self._find_to_delete(group_id), choose, removed)
+        except ApiError as error:
+            removed(error)

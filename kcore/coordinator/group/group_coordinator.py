@@ -24,6 +24,8 @@ from kcore.coordinator.group.member_metadata import (
     GroupMember,
     JoinCallback,
     JoinGroupResult,
+    LeaveCallback,
+    LeaveGroupResult,
     LeaveMemberResult,
     LeavingMember,
     MemberMetadata,
@@ -613,17 +615,27 @@ class GroupCoordinator:
 
     # -- LeaveGroup --------------------------------------------------------------------------------------------------
 
-    def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> list[LeaveMemberResult]:
-        """Remove members; each is answered on its own (version 3 on).  Raises for the group."""
-        group = self.manager.find_group(group_id)
+    def leave_group(self, group_id: str, leaving: Iterable[LeavingMember], callback: LeaveCallback) -> None:
+        """Remove members; each is answered on its own (version 3 on), of a group of KIP-848 when they are gone in the
+        log."""
+        try:
+            group = self.manager.find_group(group_id)
+        except ApiError as error:
+            callback(LeaveGroupResult(error.code, []))
+            return
         if group is None:
-            return [LeaveMemberResult(member[0], member[1], UnknownMemberId.code) for member in leaving]
+            unknown = [LeaveMemberResult(member[0], member[1], UnknownMemberId.code) for member in leaving]
+            callback(LeaveGroupResult(NONE, unknown))
+            return
         with group:
             if group.state is GroupState.DEAD:
-                raise CoordinatorNotAvailable(group_id)
-            if group.consumer is not None:
-                return self._classic_members.leave(group, leaving)
-            return [self._leave(group, member) for member in leaving]
+                result = LeaveGroupResult(CoordinatorNotAvailable.code, [])
+            elif group.consumer is not None:
+                self._classic_members.leave(group, leaving, callback)
+                return
+            else:
+                result = LeaveGroupResult(NONE, [self._leave(group, member) for member in leaving])
+            group.after_unlock(lambda: callback(result))
 
     def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> LeaveMemberResult:
         error_code = NONE

@@ -6,7 +6,7 @@ import enum
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from random import Random
 
 from kcore.common.random_source import random_uuid
@@ -424,18 +424,27 @@ class GroupMetadata:
         """Partitions that have an offset, also one on its way to the log or in an open transaction."""
         return {*self.offsets, *self.pending_offset_commits}.union(*self.transactional_offsets.values())
 
-    def remove_offsets(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Remove these partitions' offsets, also those on their way to the log and those of open transactions; returns
-        the partitions that had any."""
-        removed = []
+    def values_of(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[OffsetAndMetadata]]:
+        """Of those of these partitions that have any: also what is on its way to the log or in an open transaction."""
+        values = {}
         for topic_partition in topic_partitions:
-            has_any = self.offsets.pop(topic_partition, None) is not None
-            has_any |= self.pending_offset_commits.pop(topic_partition, None) is not None
-            for offsets in self.transactional_offsets.values():
-                has_any |= offsets.pop(topic_partition, None) is not None
-            if has_any:
-                removed.append(topic_partition)
-        return removed
+            committed = [self.offsets, *self.transactional_offsets.values()]
+            found = [offsets[topic_partition].value for offsets in committed if topic_partition in offsets]
+            if topic_partition in self.pending_offset_commits:
+                found.append(self.pending_offset_commits[topic_partition])
+            if found:
+                values[topic_partition] = found
+        return values
+
+    def remove_offsets(self, values: Mapping[TopicPartition, Collection[OffsetAndMetadata]]) -> None:
+        """Remove what values_of() has returned, wherever it is by now; others of the partitions stay."""
+        for topic_partition, gone in values.items():
+            ids = {id(value) for value in gone}
+            for offsets in (self.offsets, *self.transactional_offsets.values()):
+                if topic_partition in offsets and id(offsets[topic_partition].value) in ids:
+                    del offsets[topic_partition]
+            if id(self.pending_offset_commits.get(topic_partition)) in ids:
+                del self.pending_offset_commits[topic_partition]
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Offsets that no member uses and whose retention time is over.

@@ -24,11 +24,13 @@ from kcore.coordinator.group.group_records import (
     offset_commit_key,
     offset_commit_value,
 )
+from kcore.coordinator.group.offset_removal import OffsetRemoval
 from kcore.errors import (
     NONE,
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    GroupIdNotFound,
     InvalidCommitOffsetSize,
     InvalidFetchSize,
     InvalidGroupId,
@@ -511,42 +513,57 @@ class GroupMetadataManager:
         if removed:
             logger.info("%d committed offsets expired", removed)
 
-    def remove_offsets(self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]) -> int:
-        """Remove the offsets that choose(group) names, with tombstones; how many there were.
+    def remove_offsets(
+        self,
+        group: GroupMetadata,
+        choose: Callable[[GroupMetadata], Iterable[TopicPartition] | None],
+        on_removed: Callable[[ApiError | None], None] = lambda error: None,
+    ) -> int:
+        """Remove the offsets that choose(group) names, with tombstones; how many there are.
 
-        An empty group that has none left is removed too, and so is a group that is Dead already.  No request waits for
-        the tombstones: one that is lost is written again, since the offset or group will come back and expire again.
-        A group that was unloaded keeps everything: it lives at another coordinator, or at this one again.
+        An empty group that would have none left is removed too.  on_removed(error) runs without the lock, once the
+        tombstones are committed; what they could not be appended for stays.  It gets NotCoordinator for a group that
+        was unloaded, which lives at another coordinator, or at this one again, and keeps everything; GroupIdNotFound
+        for one that is being removed.
+        Nothing is removed where choose() returns None.  Raises what it does.
         """
         with group:
-            if group.is_unloaded:
-                return 0
-            removed = group.remove_offsets(list(choose(group)))
-            if group.is_empty and not group.has_offsets:
-                group.transition_to(GroupState.DEAD)
-            tombstones = [offset_commit_key(group.group_id, topic_partition) for topic_partition in removed]
             if group.state is GroupState.DEAD:
+                refusal = (NotCoordinator if group.is_unloaded else GroupIdNotFound)(group.group_id)
+                group.after_unlock(lambda: on_removed(refusal))
+                return 0
+            chosen = choose(group)
+            values = group.values_of(chosen or ())
+            removes_group = chosen is not None and group.is_empty and values.keys() >= group.all_offset_partitions()
+            if not values and not removes_group:
+                group.after_unlock(lambda: on_removed(None))
+                return 0
+            tombstones = [offset_commit_key(group.group_id, topic_partition) for topic_partition in values]
+            if removes_group:
                 tombstones += [key for key, _ in group.first_records]
                 # A group that never had a generation has no record to bury.
                 if group.generation_id > 0:
                     tombstones.append(group_metadata_key(group.group_id))
                 if group.consumer is not None:
                     tombstones += [key for key, _ in group.consumer.tombstones()]
-            for batch in self._batches(group, [(key, None) for key in tombstones]):
-                self._append_after_unlock(group, self._batch_of(batch), self._tombstones_appended)
-            if group.state is GroupState.DEAD:
-                # Not before: the tombstones would remove records of a new group of this id.
-                group.after_unlock(lambda: self._remove_dead(group))
-        return len(removed)
+            OffsetRemoval(
+                group,
+                values,
+                self._batches(group, [(key, None) for key in tombstones]),
+                partial(self._append_records, group),
+                self.remove_group if removes_group else None,
+                lambda error: on_removed(None if error is None else error_for_consumers(error)),
+            ).start()
+        return len(values)
 
-    def _remove_dead(self, group: GroupMetadata) -> None:
-        with group:
-            self.remove_group(group)
-
-    @staticmethod
-    def _tombstones_appended(status: ProducePartitionStatus) -> None:
-        if status.error is not None:
-            logger.warning("tombstones of a group were not stored: %s", status.error)
+    def _append_records(
+        self,
+        group: GroupMetadata,
+        records: Iterable[tuple[bytes, bytes | None]],
+        callback: Callable[[ApiError | None], None],
+    ) -> None:
+        partition = self.partition_for(group.group_id)
+        self.partitions.append(partition, self._batch_of(records), lambda status: callback(status.error))
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 

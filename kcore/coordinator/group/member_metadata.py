@@ -59,6 +59,13 @@ class LeaveMemberResult(NamedTuple):
     error_code: int
 
 
+class LeaveGroupResult(NamedTuple):
+    """error_code: of the group; members have theirs where that is 0."""
+
+    error_code: int
+    members: list[LeaveMemberResult]
+
+
 class GroupMember(NamedTuple):
     """Who asks, as far as the request says."""
 
@@ -69,6 +76,7 @@ class GroupMember(NamedTuple):
 
 JoinCallback = Callable[[JoinGroupResult], None]
 SyncCallback = Callable[[SyncGroupResult], None]
+LeaveCallback = Callable[[LeaveGroupResult], None]
 
 
 class MemberMetadata:

@@ -21,12 +21,14 @@ class Handler:
         group_ids = dict.fromkeys(body.groups_names)
         permitted = self._auth.filter_by_authorized(context, AclOperation.DELETE, ResourceType.GROUP, group_ids)
         codes = dict.fromkeys(group_ids, GroupAuthorizationFailed.code)
-        codes |= self._group_admin.delete_groups(group_id for group_id in group_ids if group_id in permitted)
-        context.respond(
-            DeleteGroupsResponse(
-                results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]
-            )
-        )
+
+        def respond(deleted: dict[str, int]) -> None:
+            results = [
+                DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in (codes | deleted).items()
+            ]
+            context.respond(DeleteGroupsResponse(results=results))
+
+        self._group_admin.delete_groups([group_id for group_id in group_ids if group_id in permitted], respond)
 
     def error_response(self, body: DeleteGroupsRequest, error_code: int, version: int) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, TopicAuthorizationFailed, UnknownTopicOrPartition
+from kcore.coordinator.group.group_admin import OffsetDeleteResult
+from kcore.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -30,32 +31,35 @@ class Handler:
         names = [topic.name for topic in body.topics]
         permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, names)
         existing = [tp for tp in partitions if tp.topic in permitted and cache.contains(tp)]
-        try:
-            codes = self._group_admin.delete_offsets(body.group_id, existing)
-        except ApiError as error:
-            context.respond(OffsetDeleteResponse(error_code=error.code))
-            return
-        context.respond(
-            OffsetDeleteResponse(
-                topics=[
-                    OffsetDeleteResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            OffsetDeleteResponsePartition(
-                                partition_index=p.partition_index,
-                                error_code=TopicAuthorizationFailed.code
-                                if topic.name not in permitted
-                                else codes.get(
-                                    TopicPartition(topic.name, p.partition_index), UnknownTopicOrPartition.code
-                                ),
-                            )
-                            for p in topic.partitions
-                        ],
-                    )
-                    for topic in body.topics
-                ]
+
+        def respond(result: OffsetDeleteResult) -> None:
+            if result.error_code:
+                context.respond(OffsetDeleteResponse(error_code=result.error_code))
+                return
+            codes = result.partitions
+            context.respond(
+                OffsetDeleteResponse(
+                    topics=[
+                        OffsetDeleteResponseTopic(
+                            name=topic.name,
+                            partitions=[
+                                OffsetDeleteResponsePartition(
+                                    partition_index=p.partition_index,
+                                    error_code=TopicAuthorizationFailed.code
+                                    if topic.name not in permitted
+                                    else codes.get(
+                                        TopicPartition(topic.name, p.partition_index), UnknownTopicOrPartition.code
+                                    ),
+                                )
+                                for p in topic.partitions
+                            ],
+                        )
+                        for topic in body.topics
+                    ]
+                )
             )
-        )
+
+        self._group_admin.delete_offsets(body.group_id, existing, respond)
 
     def error_response(self, body: OffsetDeleteRequest, error_code: int, version: int) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=error_code)

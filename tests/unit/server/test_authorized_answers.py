@@ -391,7 +391,7 @@ def test_offsets_are_deleted_of_the_topics_that_the_client_may_read(broker, clie
     response = client.ask(od.OffsetDeleteRequest(group_id="d", topics=topics), 0)
     assert [t.partitions[0].error_code for t in response.topics] == [TOPIC_DENIED, NONE]
     assert [tp.topic for tp in broker.group_coordinator.offsets.fetch("d", None)] == ["a"]
-    broker.group_coordinator.admin.delete_groups(["d"])
+    broker.group_coordinator.admin.delete_groups(["d"], lambda codes: None)
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_LOG_DIRS))

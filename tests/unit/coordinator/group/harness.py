@@ -239,11 +239,26 @@ class Harness:
         return code_of(self.coordinator.heartbeat, group_id, join.member_id, instance_id, generation_id)
 
     def leave(self, member_id, instance_id=None, group_id="g"):
-        """The error code of the group, or else of the member."""
-        try:
-            return self.coordinator.leave_group(group_id, [LeavingMember(member_id, instance_id)])[0].error_code
-        except ApiError as error:
-            return error.code
+        """The error code of the group, or else of the member; None if it is not answered yet."""
+        result = self.leave_together([LeavingMember(member_id, instance_id)], group_id).result
+        return result and (result.error_code or result.members[0].error_code)
+
+    def leave_together(self, leaving, group_id="g"):
+        answer = Answer()
+        self.coordinator.leave_group(group_id, leaving, answer)
+        return answer
+
+    def delete_groups(self, *group_ids):
+        """Error codes by group; None if they are not answered yet."""
+        answer = Answer()
+        self.coordinator.admin.delete_groups(group_ids, answer)
+        return answer.result
+
+    def delete_offsets(self, *partitions, group_id="g"):
+        """Error codes by partition or else that of the group; None if it is not answered yet."""
+        answer = Answer()
+        self.coordinator.admin.delete_offsets(group_id, partitions, answer)
+        return answer.result and (answer.result.error_code or answer.result.partitions)
 
     def commit(self, offsets, member_id="", generation_id=-1, group_id="g", instance_id=None):
         """offsets: {(topic, partition): offset or OffsetAndMetadata}"""

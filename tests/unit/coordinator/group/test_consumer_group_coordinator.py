@@ -270,7 +270,7 @@ def test_a_group_that_was_classic_once_is_gone_when_it_is_deleted(consumers):
     consumers.join_new("a")
     again = consumers.restarted()
     again.leave_new("a")
-    assert again.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert again.delete_groups("g") == {"g": 0}
     assert again.restarted().group() is None
 
 
@@ -365,12 +365,11 @@ def test_CG_51_groups_are_listed_with_type_and_state(consumers):
 def test_CG_52_only_a_group_without_members_is_deleted_and_subscribed_topics_keep_their_offsets(consumers):
     consumers.join_new("a")
     commit(consumers, "a", 1, has_member_epochs=True)
-    admin = consumers.coordinator.admin
-    assert admin.delete_groups(["g"]) == {"g": errors.NonEmptyGroup.code}
+    assert consumers.delete_groups("g") == {"g": errors.NonEmptyGroup.code}
     tp = TopicPartition("t", 0)
-    assert admin.delete_offsets("g", [tp]) == {tp: errors.GroupSubscribedToTopic.code}
+    assert consumers.delete_offsets(tp) == {tp: errors.GroupSubscribedToTopic.code}
     consumers.leave_new("a")
-    assert admin.delete_groups(["g"]) == {"g": 0}
+    assert consumers.delete_groups("g") == {"g": 0}
     assert consumers.restarted().group() is None
 
 
@@ -459,6 +458,6 @@ def test_CG_23_the_states_of_a_group(consumers):
     assert consumers.value().state == "Stable"
     consumers.leave_new("a")
     assert (consumers.value().state, listed()) == ("Empty", ["Empty"])
-    consumers.coordinator.admin.delete_groups(["g"])
+    consumers.delete_groups("g")
     assert listed() == []
     assert code_of(consumers.value) == errors.GroupIdNotFound.code

@@ -5,8 +5,9 @@ import pytest
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
+from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
 
-from .harness import Harness
+from .harness import Answer, Harness
 
 
 def subscription(*topics):
@@ -57,16 +58,16 @@ def test_listing_filters_by_state_and_type_without_regard_to_case(harness):
 def test_only_empty_groups_can_be_deleted_and_their_records_are_buried(harness):
     (join,) = harness.stable_group()
     harness.commit({("t", 0): 1}, join.member_id, join.generation_id)
-    assert harness.coordinator.admin.delete_groups(["g", "none"]) == {
+    assert harness.delete_groups("g", "none") == {
         "g": errors.NonEmptyGroup.code,
         "none": errors.GroupIdNotFound.code,
     }
     harness.leave(join.member_id)
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert harness.delete_groups("g") == {"g": 0}
     assert harness.state() == "Dead"
     assert harness.committed() == {}
     assert [(r.key[:2], r.value) for r in harness.records()[-2:]] == [(b"\x00\x01", None), (b"\x00\x02", None)]
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.GroupIdNotFound.code}
+    assert harness.delete_groups("g") == {"g": errors.GroupIdNotFound.code}
 
 
 def test_a_group_with_more_offsets_than_a_batch_has_room_for_stays_deleted_after_a_restart(harness):
@@ -75,7 +76,7 @@ def test_a_group_with_more_offsets_than_a_batch_has_room_for_stays_deleted_after
     harness.commit({("t", 0): 1}, group_id="other")
     for log in harness.replica_manager.logs.values():
         log.config = LogConfig(max_message_bytes=2000)
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert harness.delete_groups("g") == {"g": 0}
     again = Harness(harness.replica_manager, partitions=[])
     for partition in range(4):
         again.coordinator.on_election(partition, 1)
@@ -100,7 +101,7 @@ def test_tombstones_of_a_removed_group_come_before_the_records_of_the_next_one_o
     if expires:
         harness.advance(8 * 86_400_000)
     else:
-        assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+        assert harness.delete_groups("g") == {"g": 0}
     listed, answer = meanwhile
     assert listed == []
     if answer.result != {("t", 0): 0}:
@@ -116,19 +117,18 @@ def test_tombstones_of_a_removed_group_come_before_the_records_of_the_next_one_o
 def test_deleting_offsets_spares_topics_a_member_consumes(harness):
     harness.commit({("t", 0): 1, ("u", 0): 2})
     harness.stable_group(protocols=[("range", subscription("t"))])
-    assert harness.coordinator.admin.delete_offsets("g", [TopicPartition("t", 0), TopicPartition("u", 0)]) == {
+    assert harness.delete_offsets(TopicPartition("t", 0), TopicPartition("u", 0)) == {
         ("t", 0): errors.GroupSubscribedToTopic.code,
         ("u", 0): 0,
     }
     assert harness.committed() == {("t", 0): 1}
-    with pytest.raises(errors.GroupIdNotFound):
-        harness.coordinator.admin.delete_offsets("none", [TopicPartition("t", 0)])
+    assert harness.delete_offsets(TopicPartition("t", 0), group_id="none") == errors.GroupIdNotFound.code
 
 
 def test_an_unreadable_subscription_protects_all_offsets(harness):
     harness.commit({("t", 0): 1})
     harness.stable_group(protocols=[("range", b"\x00\x01\xff\xff\xff\xff garbage")])
-    results = harness.coordinator.admin.delete_offsets("g", [TopicPartition("t", 0)])
+    results = harness.delete_offsets(TopicPartition("t", 0))
     assert results == {("t", 0): errors.GroupSubscribedToTopic.code}
 
 
@@ -136,5 +136,144 @@ def test_a_group_that_is_not_of_consumers_keeps_its_offsets_while_it_has_members
     join = harness.join(protocol_type="connect")
     harness.advance(3_000)
     harness.sync(join, {}, protocol_type="connect")
-    with pytest.raises(errors.NonEmptyGroup):
-        harness.coordinator.admin.delete_offsets("g", [TopicPartition("t", 0)])
+    assert harness.delete_offsets(TopicPartition("t", 0)) == errors.NonEmptyGroup.code
+
+
+# -- answers wait for the log
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def delete_group(harness, answer):
+    harness.coordinator.admin.delete_groups(["g", "none"], answer)
+    return lambda: answer.result["g"]
+
+
+def delete_offsets(harness, answer):
+    harness.coordinator.admin.delete_offsets("g", [T0], answer)
+    return lambda: answer.result.error_code or answer.result.partitions[T0]
+
+
+@pytest.fixture(params=[delete_group, delete_offsets])
+def delete(request):
+    return request.param
+
+
+def restarted(harness):
+    again = Harness(harness.replica_manager, partitions=[])
+    for partition in range(4):
+        again.coordinator.on_election(partition, 1)
+    again.scheduler.tick()
+    return again
+
+
+def test_a_deletion_is_answered_when_its_tombstones_are_committed(harness, delete):
+    harness.commit({T0: 1})
+    harness.replica_manager.held, answer = [], Answer()
+    code = delete(harness, answer)
+    assert answer.waits
+    harness.replica_manager.release()
+    assert code() == 0
+    assert restarted(harness).committed() == harness.committed() == {}
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (errors.NotEnoughReplicas, errors.CoordinatorNotAvailable),
+        (errors.NotLeaderOrFollower, errors.NotCoordinator),
+        (errors.MessageTooLarge, errors.UnknownServerError),
+    ],
+)
+def test_what_could_not_be_deleted_in_the_log_is_still_there_and_the_answer_says_so(harness, delete, error, expected):
+    """As at a coordinator that takes over."""
+    (join,) = harness.stable_group()
+    harness.commit({T0: 1}, join.member_id, join.generation_id)
+    harness.leave(join.member_id)
+    before = harness.group().state_timestamp
+    harness.time.sleep(1_000)
+    harness.replica_manager.error = error("")
+    assert delete(harness, Answer())() == expected.code
+    assert harness.state() == "Empty" and harness.group().state_timestamp == before
+    assert restarted(harness).committed() == harness.committed() == {T0: 1}
+    harness.replica_manager.error = None
+    assert delete(harness, Answer())() == 0
+    assert restarted(harness).committed() == harness.committed() == {}
+
+
+@pytest.mark.parametrize("error", [errors.RequestTimedOut, errors.NotEnoughReplicasAfterAppend])
+def test_what_is_deleted_in_the_log_alone_is_not_there_any_more_and_the_answer_says_that_it_may_come_back(
+    harness, delete, error
+):
+    harness.commit({T0: 1})
+    append = harness.replica_manager._append
+
+    def append_late(entries, response_callback):
+        def late(statuses):
+            response_callback({partition: ProducePartitionStatus(error("")) for partition in statuses})
+
+        append(entries, late)
+
+    harness.replica_manager._append = append_late
+    assert delete(harness, Answer())() == errors.CoordinatorNotAvailable.code
+    assert restarted(harness).committed() == harness.committed() == {}
+
+
+def test_a_deletion_of_which_a_part_reaches_the_log_has_removed_that_part(harness):
+    harness.commit({("t", number): number for number in range(200)})
+    log = harness.replica_manager.logs[harness.coordinator.partition_for("g")]
+    log.config = LogConfig(max_message_bytes=2000)
+    append, appends = log.append, []
+
+    def append_the_first(batch):
+        appends.append(batch)
+        if len(appends) > 1:
+            raise errors.MessageTooLarge("as it happens")
+        return append(batch)
+
+    log.append = append_the_first
+    assert harness.delete_groups("g") == {"g": errors.UnknownServerError.code}
+    assert len(appends) == 2
+    assert 0 < len(harness.committed()) < 200
+    assert restarted(harness).committed() == harness.committed()
+    log.append = append
+    assert harness.delete_groups("g") == {"g": 0}
+    assert restarted(harness).group() is None
+
+
+def test_a_commit_between_a_deletion_and_its_tombstones_stays(harness):
+    harness.commit({T0: 1, T1: 1})
+    append_records, commits = harness.replica_manager.append_records, []
+
+    def append_after_a_commit(*args):
+        if not commits:
+            commits.append(None)
+            commits[0] = harness.commit({T0: 2})
+        append_records(*args)
+
+    harness.replica_manager.append_records = append_after_a_commit
+    assert harness.delete_offsets(T0) == {T0: 0}
+    assert commits[0].result == {T0: 0}
+    assert restarted(harness).committed() == harness.committed() == {T0: 2, T1: 1}
+
+
+def test_no_offsets_to_delete_leave_an_empty_group_as_it_is(harness):
+    (join,) = harness.stable_group()
+    harness.leave(join.member_id)
+    assert harness.delete_offsets() == {}
+    assert harness.state() == "Empty"
+
+
+def test_a_deletion_whose_group_moves_before_the_tombstones_are_written_writes_none(harness):
+    harness.commit({T0: 1})
+    group, answer, partition = harness.group(), Answer(), harness.coordinator.partition_for("g")
+
+    def move():
+        harness.coordinator.on_resignation(partition, 1)
+        harness.coordinator.on_election(partition, 2)
+        harness.scheduler.tick()
+
+    group.after_unlock(move)
+    harness.coordinator.admin.delete_groups(["g"], answer)
+    assert answer.result == {"g": errors.NotCoordinator.code}
+    assert restarted(harness).committed() == harness.committed() == {T0: 1}

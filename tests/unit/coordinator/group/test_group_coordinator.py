@@ -24,7 +24,7 @@ def test_a_group_whose_partition_is_led_elsewhere_answers_not_coordinator():
     assert code_of(harness.coordinator.offsets.fetch, "g", None) == errors.NotCoordinator.code
     assert harness.leave("m") == errors.NotCoordinator.code
     assert code_of(harness.coordinator.admin.describe_group, "g") == errors.NotCoordinator.code
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
+    assert harness.delete_groups("g") == {"g": errors.NotCoordinator.code}
 
 
 def test_an_empty_group_id_is_invalid_but_for_offsets_and_administration(harness):
@@ -403,11 +403,10 @@ def test_a_leaving_leader_hands_over_to_another_member(harness):
 def test_a_leave_answers_each_member_on_its_own(harness):
     (join,) = harness.stable_group()
     refusal = harness.join(require_known_member_id=True)
-    members = harness.coordinator.leave_group(
-        "g",
+    left = harness.leave_together(
         [LeavingMember("nobody"), LeavingMember(refusal.member_id), LeavingMember(join.member_id, None, "done")],
     )
-    assert [m.error_code for m in members] == [errors.UnknownMemberId.code, 0, 0]
+    assert [m.error_code for m in left.members] == [errors.UnknownMemberId.code, 0, 0]
     assert harness.leave("m", group_id="no such group") == errors.UnknownMemberId.code
 
 

@@ -13,7 +13,6 @@ from kcore.coordinator.group import group_records
 from kcore.coordinator.group.committed_offset import CommittedOffset, OffsetAndMetadata
 from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.group_metadata import GroupMetadata
-from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -65,7 +64,7 @@ def test_an_offset_that_is_removed_while_its_commit_is_on_its_way_to_the_log_sta
     value = OffsetAndMetadata(5)
     with group:
         group.prepare_offset_commit({topic_partition: value})
-        group.remove_offsets([topic_partition])
+        group.remove_offsets(group.values_of([topic_partition]))
         group.complete_offset_commit({topic_partition: value}, 100)
         assert group.offsets == {}
         assert not group.has_offsets
@@ -202,8 +201,8 @@ def test_a_deleted_group_stays_deleted_after_a_restart():
     harness = Harness()
     (join,) = harness.stable_group()
     harness.commit({("t", 0): 1}, join.member_id, 1)
-    harness.coordinator.leave_group("g", [LeavingMember(join.member_id)])
-    harness.coordinator.admin.delete_groups(["g"])
+    harness.leave(join.member_id)
+    harness.delete_groups("g")
     assert restarted(harness).coordinator.admin.list_groups() == (0, [])
 
 
@@ -462,7 +461,7 @@ def test_offsets_of_an_empty_group_expire_when_it_has_been_empty_for_the_retenti
     for _ in range(1000):
         harness.advance(9_000)
         harness.heartbeat(join)
-    harness.coordinator.leave_group("g", [LeavingMember(join.member_id)])
+    harness.leave(join.member_id)
     harness.advance(3_600_000 - 1)
     harness.coordinator.manager.cleanup_expired_offsets()
     assert harness.committed() == {("t", 0): 1}

@@ -540,7 +540,7 @@ def test_an_upgraded_group_that_ends_leaves_nothing_in_the_log(mixed):
     mixed.join_new("new")
     mixed.leave(one.member_id)
     mixed.leave_new("new")
-    assert mixed.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert mixed.delete_groups("g") == {"g": 0}
     assert live_records(mixed) == []
     assert mixed.restarted().group() is None
 
@@ -652,7 +652,7 @@ def test_a_group_that_is_removed_takes_members_with_it_whose_leave_did_not_reach
     if how == "expired":
         mixed.coordinator.manager.cleanup_expired_offsets()
     else:
-        mixed.coordinator.admin.delete_groups(["g"])
+        mixed.delete_groups("g")
     assert mixed.group() is None
     assert member_records(mixed) == []
     mixed.join_new("c")

@@ -140,8 +140,8 @@ def test_targets_whose_writes_failed_are_written_again_in_as_many_batches_as_the
 
 def test_many_members_that_leave_by_one_request_are_removed_in_as_many_batches_as_that_needs(mixed):
     *gone, last = many_members(mixed)
-    results = mixed.coordinator.leave_group("g", [LeavingMember(member_id, None) for member_id in gone])
-    assert {result.error_code for result in results} == {0}
+    left = mixed.leave_together([LeavingMember(member_id, None) for member_id in gone])
+    assert {result.error_code for result in left.members} == {0}
     assert set(mixed.restarted().value().members) == {last}
     assert all_beat(mixed, [last]) == {0}
     assert mixed.restarted().value() == mixed.value()
@@ -244,8 +244,8 @@ def test_a_group_whose_former_records_fit_no_batch_with_those_of_a_classic_one_g
         mixed.join_new(member_id)
     join = mixed.join_classic()
     limited(mixed, 3000)
-    results = mixed.coordinator.leave_group("g", [LeavingMember(member_id, None) for member_id in gone])
-    assert {result.error_code for result in results} == {0}
+    left = mixed.leave_together([LeavingMember(member_id, None) for member_id in gone])
+    assert {result.error_code for result in left.members} == {0}
     assert set(mixed.value().members) == {join.member_id}
     assert mixed.restarted().value() == mixed.value()
     mixed.topics["t"] = TopicOfGroup(T, 6)
@@ -279,6 +279,28 @@ def test_CG_15_the_leave_that_downgrades_a_group_is_answered_as_each_leave_when_
     mixed.join_new("new")
     mixed.replica_manager.error = errors.RequestTimedOut("")
     assert mixed.leave_new("new").error_code == errors.CoordinatorNotAvailable.code
+
+
+def test_a_leave_group_of_a_group_of_the_new_protocol_is_answered_when_it_is_in_the_log(mixed):
+    mixed.two_members()
+    leaving = [LeavingMember("a"), LeavingMember("nobody")]
+    mixed.replica_manager.held = []
+    left = mixed.leave_together(leaving)
+    assert left.waits
+    mixed.replica_manager.release()
+    assert (left.error_code, [one.error_code for one in left.members]) == (0, [0, errors.UnknownMemberId.code])
+    assert set(mixed.restarted().value().members) == {"b"}
+
+
+@pytest.mark.parametrize("is_downgrade", [False, True])
+@pytest.mark.parametrize("error", [errors.NotEnoughReplicas, errors.RequestTimedOut])
+def test_a_leave_group_that_does_not_reach_the_log_is_answered_with_an_error(mixed, error, is_downgrade):
+    mixed.join_new("a")
+    if is_downgrade:
+        mixed.join_classic()
+    mixed.replica_manager.error = error("")
+    left = mixed.leave_together([LeavingMember("a")])
+    assert (left.error_code, left.members) == (errors.CoordinatorNotAvailable.code, [])
 
 
 # -- a group of the new protocol with classic members alone

@@ -149,10 +149,11 @@ class Moving:
         return self.harness.coordinator.admin.describe_group("g").state
 
     def delete(self):
-        return self.harness.coordinator.admin.delete_groups(["g"])["g"]
+        return self.harness.delete_groups("g")["g"]
 
     def delete_offsets(self):
-        return self.harness.coordinator.admin.delete_offsets("g", [TP])[TP]
+        result = self.harness.delete_offsets(TP)
+        return result if isinstance(result, int) else result[TP]
 
     def list(self):
         error_code, groups = self.harness.coordinator.admin.list_groups()
@@ -262,19 +263,19 @@ def test_a_group_that_moved_away_and_back_gets_no_tombstones_from_its_earlier_ob
     coordinator, partition = harness.coordinator, harness.coordinator.partition_for("g")
     remove_offsets = coordinator.manager.remove_offsets
 
-    def moved_meanwhile(group, choose):
+    def moved_meanwhile(*args):
         coordinator.manager.remove_offsets = remove_offsets
         coordinator.on_resignation(partition, 1)
         coordinator.on_election(partition, 2)
         harness.scheduler.tick()
-        return remove_offsets(group, choose)
+        return remove_offsets(*args)
 
     coordinator.manager.remove_offsets = moved_meanwhile
     before = len(harness.records())
-    assert coordinator.admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
+    assert harness.delete_groups("g") == {"g": errors.NotCoordinator.code}
     assert len(harness.records()) == before
     assert harness.committed() == {TP: 42}
-    assert coordinator.admin.delete_groups(["g"]) == {"g": errors.NONE}
+    assert harness.delete_groups("g") == {"g": errors.NONE}
     assert harness.committed() == {}
 
 

@@ -98,7 +98,7 @@ def test_TXN_52_offsets_of_an_open_transaction_keep_their_group(harness):
 
 def test_TXN_52_a_deleted_group_does_not_come_back_with_the_end_of_a_transaction(harness):
     harness.commit_in_transaction({T0: 10})
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    assert harness.delete_groups("g") == {"g": 0}
     assert harness.group() is None
     harness.end()
     assert harness.group() is None and harness.offset() == -1
@@ -118,15 +118,16 @@ def test_offsets_of_a_deleted_partition_do_not_come_with_the_end_of_a_transactio
 
 
 def remove_group(harness):
-    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": 0}
+    return harness.delete_groups("g")
 
 
 def remove_offsets(harness):
-    assert harness.coordinator.admin.delete_offsets("g", [T0]) == {T0: 0}
+    return harness.delete_offsets(T0)
 
 
 def remove_partition(harness):
     harness.coordinator.partitions_deleted([T0])
+    return None
 
 
 @pytest.mark.parametrize("remove", [remove_group, remove_offsets, remove_partition])
@@ -141,7 +142,7 @@ def test_offsets_that_are_deleted_while_they_are_pending_stay_deleted_at_the_nex
     else:
         manager.held = []
         harness.commit({T0: 10})
-    remove(harness)
+    assert remove(harness) in (({"g": 0}, {T0: 0}, None) if is_in_transaction else (None,))
     if manager.held is not None:
         manager.release()
     marker = RecordBatchBuilder(
@@ -155,3 +156,21 @@ def test_offsets_that_are_deleted_while_they_are_pending_stay_deleted_at_the_nex
     again.scheduler.tick()
     assert again.offset(require_stable=True) == -1
     assert again.group() is None
+
+
+def test_a_commit_in_a_transaction_between_a_deletion_and_its_tombstones_stays(harness):
+    harness.commit_in_transaction({T0: 1, T1: 1}, producer=(8, 0))
+    append_records, commits = harness.replica_manager.append_records, []
+
+    def append_after_a_commit(*args):
+        if not commits:
+            commits.append(None)
+            commits[0] = harness.commit_in_transaction({T0: 2})
+        append_records(*args)
+
+    harness.replica_manager.append_records = append_after_a_commit
+    assert harness.delete_offsets(T0) == {T0: 0}
+    assert commits[0].result == {T0: 0}
+    harness.end(True, producer=(8, 0))
+    harness.end()
+    assert (harness.offset(T0, require_stable=True), harness.offset(T1)) == (2, 1)

@@ -49,12 +49,12 @@ def test_offsets_that_were_read_before_the_process_stood_still_are_not_answered(
 def test_it_deletes_nothing_that_may_live_on_at_another_coordinator(harness, certainty):
     harness.commit({TP: 42})
     certainty["is"] = False
-    admin, before = harness.coordinator.admin, len(harness.records())
-    assert admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
-    assert code_of(admin.delete_offsets, "g", [TP]) == errors.NotCoordinator.code
+    before = len(harness.records())
+    assert harness.delete_groups("g") == {"g": errors.NotCoordinator.code}
+    assert harness.delete_offsets(TP) == errors.NotCoordinator.code
     assert len(harness.records()) == before
     certainty["is"] = True
-    assert admin.delete_offsets("g", [TP]) == {TP: 0}
+    assert harness.delete_offsets(TP) == {TP: 0}
 
 
 def test_it_fences_no_static_member_which_may_be_the_current_one_elsewhere(harness, certainty):
