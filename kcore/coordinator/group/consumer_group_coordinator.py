@@ -414,12 +414,21 @@ class ConsumerGroupCoordinator:
         live.num_writes += 1
         number = live.num_writes
         write = live.waiting[number] = Write(touched, [on_stored])
+        num_failed = live.num_failed
+
+        def refusal() -> ApiError | None:
+            """The records say what has changed since those of the writes before; without these they are wrong: a
+            partition might have two members."""
+            if live.num_failed == num_failed:
+                return None
+            return CoordinatorNotAvailable("a write of the group before this one has failed")
 
         def stored(error: ApiError | None) -> None:
             with group:
                 del live.waiting[number]
                 if error is not None:
                     live.unsaved = (live.unsaved or set()) | touched
+                    live.num_failed += 1
                 elif group.is_unloaded:
                     error = NotCoordinator(group.group_id)
                 for callback in write.callbacks:
@@ -429,7 +438,7 @@ class ConsumerGroupCoordinator:
             # Several batches, of which the last may be missing when another coordinator loads them.  With the epoch in
             # the first, that one computes a new target.
             records.sort(key=lambda record: not is_group_epoch(record))
-        self._manager.store_records(group, records, stored)
+        self._manager.store_records(group, records, stored, refusal)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

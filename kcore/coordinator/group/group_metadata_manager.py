@@ -286,11 +286,13 @@ class GroupMetadataManager:
         group: GroupMetadata,
         records: Sequence[tuple[bytes, bytes | None]],
         callback: Callable[[ApiError | None], None],
+        refusal: Callable[[], ApiError | None] = lambda: None,
     ) -> None:
         """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock.
 
         Records that fit no single batch are written in order in as many as they need.  After a batch that could not be
         appended none follows, so what is in the log is all or the first part.
+        refusal(), before each append: why there shall be none.
         """
         first = group.first_records
         if self.fits_batch(group, records):
@@ -313,7 +315,7 @@ class GroupMetadataManager:
             callback(error)
 
         def append(batch: bytearray) -> None:
-            failed = next((error for error in statuses if error is not None), None)
+            failed = next((error for error in statuses if error is not None), None) or refusal()
             if failed is not None:
                 appended(failed)
             else:

@@ -55,7 +55,7 @@ class LiveConsumerGroup:
     value: as its records say once all writes that are under way are in the log.
     assigned_at_ms: when its target was computed last, in ms of the hi-res clock; None if not since this broker has it.
     unsaved: members whose records a write did not bring into the log; None if there is no such write.
-    waiting: by number, writes that are under way.
+    waiting: by number, writes that are under way.  num_failed: writes that have failed.
     """
 
     value: ConsumerGroup
@@ -64,6 +64,7 @@ class LiveConsumerGroup:
     unsaved: set[str] | None = None
     waiting: dict[int, Write] = field(default_factory=dict)
     num_writes: int = 0
+    num_failed: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
     regexes: RegexState = field(default_factory=RegexState)
 

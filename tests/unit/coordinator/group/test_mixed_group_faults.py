@@ -10,7 +10,7 @@ from kcore.coordinator.group.group_config import MigrationPolicy
 from kcore.coordinator.group.member_metadata import LeavingMember
 from kcore.log.log_config import LogConfig
 
-from .harness import OFFSETS_TOPIC, MixedGroup, T
+from .harness import OFFSETS_TOPIC, MixedGroup, T, of_t
 
 #: Bytes of a subscription that no batch of __consumer_offsets can take.
 TOO_MANY_BYTES = 1_100_000
@@ -269,6 +269,56 @@ def test_tombstones_of_the_other_protocol_that_fit_no_batch_with_a_change_are_in
     assert answers == [None]
     assert [record.value for record in log.records()] == [None] * 4 + [b"v" * 2000]
     assert group.first_records == ()
+
+
+# -- writes that fail while others are under way
+
+
+def during_the_next_append(mixed, act):
+    """act() while the next write is being appended, as another thread could, and that write fails."""
+    manager = mixed.replica_manager
+    append_records = manager.append_records
+
+    def append_and_fail(*args):
+        manager.append_records = append_records
+        act()
+        manager.error = errors.NotEnoughReplicas("one is missing")
+        append_records(*args)
+        manager.error = None
+
+    manager.append_records = append_and_fail
+
+
+def holders(mixed):
+    """Of each partition that a member has, as the next coordinator reads it, the members that have it."""
+    found = {}
+    for member in mixed.restarted().value().members.values():
+        for _, number in member.held:
+            found.setdefault(number, []).append(member.member_id)
+    return found
+
+
+def test_a_write_that_builds_on_one_that_failed_is_not_in_the_log_either(mixed):
+    """Else b would have there what a, whose removal is not there, has too: both would read it after a move."""
+    mixed.two_members()
+    answers = []
+    during_the_next_append(mixed, lambda: answers.append(mixed.beat("b", 2)))
+    assert mixed.leave_new("a").error_code == errors.CoordinatorNotAvailable.code
+    (answer,) = answers
+    assert answer.error_code == errors.CoordinatorNotAvailable.code
+    assert holders(mixed) == {0: ["a"], 1: ["a"], 2: ["b"], 3: ["b"]}
+    assert mixed.beat("b", 2, of_t(2, 3)).error_code == 0
+    assert holders(mixed) == {number: ["b"] for number in range(4)}
+    assert mixed.restarted().value() == mixed.value()
+
+
+def test_of_a_new_group_the_log_has_no_member_without_those_before_it(mixed):
+    answers = []
+    during_the_next_append(mixed, lambda: answers.append(mixed.join_new("b")))
+    assert mixed.join_new("a").error_code == answers[0].error_code == errors.CoordinatorNotAvailable.code
+    assert mixed.restarted().group() is None
+    assert mixed.join_new("b").error_code == 0
+    assert mixed.restarted().value() == mixed.value()
 
 
 # -- writes that take too long
