@@ -93,8 +93,10 @@ class GroupMetadata:
         self.first_records: tuple[tuple[bytes, bytes | None], ...] = ()
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
-        #: By producer id: offsets of open transactions; append_offset -1 while they are on their way to the log.
+        #: By producer id: offsets of open transactions that are in the log.
         self.transactional_offsets: dict[int, dict[TopicPartition, CommittedOffset]] = {}
+        #: Those that are on their way to it; their producers are in transactional_offsets too.
+        self.pending_transactional_commits: dict[int, dict[TopicPartition, list[OffsetAndMetadata]]] = {}
         self._time = time
         self._supported_protocols: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -379,37 +381,51 @@ class GroupMetadata:
 
     def prepare_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit inside a transaction is on its way to the log."""
-        pending = self.transactional_offsets.setdefault(producer_id, {})
-        pending.update((topic_partition, CommittedOffset(-1, value)) for topic_partition, value in offsets.items())
+        self.transactional_offsets.setdefault(producer_id, {})
+        pending = self.pending_transactional_commits.setdefault(producer_id, {})
+        for topic_partition, value in offsets.items():
+            pending.setdefault(topic_partition, []).append(value)
 
     def complete_transactional_commit(
         self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int
     ) -> None:
         """It is in the log at append_offset; unless the transaction has ended meanwhile, it waits for that."""
-        pending = self.transactional_offsets.get(producer_id, {})
-        for topic_partition, value in offsets.items():
-            present = pending.get(topic_partition)
-            if present is not None and present.value is value:
-                pending[topic_partition] = CommittedOffset(append_offset, value)
+        for topic_partition in self._take_pending(producer_id, offsets):
+            in_log = self.transactional_offsets[producer_id]
+            before = in_log.get(topic_partition)
+            if before is None or before.append_offset < append_offset:
+                in_log[topic_partition] = CommittedOffset(append_offset, offsets[topic_partition])
 
     def fail_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """It is not in the log."""
-        pending = self.transactional_offsets.get(producer_id, {})
-        for topic_partition, value in offsets.items():
-            present = pending.get(topic_partition)
-            if present is not None and present.value is value:
-                del pending[topic_partition]
-        if not pending:
+        self._take_pending(producer_id, offsets)
+        if not self.transactional_offsets.get(producer_id) and not self.pending_transactional_commits.get(producer_id):
             self.transactional_offsets.pop(producer_id, None)
+            self.pending_transactional_commits.pop(producer_id, None)
+
+    def _take_pending(
+        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> list[TopicPartition]:
+        """A commit is no longer on its way; its partitions, without those that were deleted or whose transaction has
+        ended meanwhile."""
+        pending, found = self.pending_transactional_commits.get(producer_id, {}), []
+        for topic_partition, value in offsets.items():
+            before = pending.get(topic_partition, [])
+            left = [other for other in before if other is not value]
+            if len(left) < len(before):
+                found.append(topic_partition)
+                _set_or_remove(pending, topic_partition, left)
+        return found
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """The marker of a producer's transaction is in the log, after its offsets."""
-        pending = self.transactional_offsets.pop(producer_id, {})
+        in_log = self.transactional_offsets.pop(producer_id, {})
+        self.pending_transactional_commits.pop(producer_id, None)
         if not is_commit:
             return
-        for topic_partition, offset in pending.items():
+        for topic_partition, offset in in_log.items():
             committed = self.offsets.get(topic_partition)
-            if offset.append_offset >= 0 and (committed is None or committed.append_offset < offset.append_offset):
+            if committed is None or committed.append_offset < offset.append_offset:
                 self.offsets[topic_partition] = offset
 
     def is_unstable(self, topic_partition: TopicPartition) -> bool:
@@ -418,11 +434,15 @@ class GroupMetadata:
 
     def has_transactional_offset(self, topic_partition: TopicPartition) -> bool:
         """Whether an open transaction has an offset of the partition."""
-        return any(topic_partition in offsets for offsets in self.transactional_offsets.values())
+        return any(topic_partition in offsets for offsets in self._in_transactions())
+
+    def _in_transactions(self) -> list[Collection[TopicPartition]]:
+        """Partitions that open transactions have an offset of, also one on its way to the log."""
+        return [*self.transactional_offsets.values(), *self.pending_transactional_commits.values()]
 
     def all_offset_partitions(self) -> set[TopicPartition]:
         """Partitions that have an offset, also one on its way to the log or in an open transaction."""
-        return {*self.offsets, *self.pending_offset_commits}.union(*self.transactional_offsets.values())
+        return {*self.offsets, *self.pending_offset_commits}.union(*self._in_transactions())
 
     def values_of(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, list[OffsetAndMetadata]]:
         """Of those of these partitions that have any: also what is on its way to the log or in an open transaction."""
@@ -432,6 +452,8 @@ class GroupMetadata:
             found = [offsets[topic_partition].value for offsets in committed if topic_partition in offsets]
             if topic_partition in self.pending_offset_commits:
                 found.append(self.pending_offset_commits[topic_partition])
+            for pending in self.pending_transactional_commits.values():
+                found += pending.get(topic_partition, ())
             if found:
                 values[topic_partition] = found
         return values
@@ -445,6 +467,9 @@ class GroupMetadata:
                     del offsets[topic_partition]
             if id(self.pending_offset_commits.get(topic_partition)) in ids:
                 del self.pending_offset_commits[topic_partition]
+            for pending in self.pending_transactional_commits.values():
+                left = [value for value in pending.get(topic_partition, ()) if id(value) not in ids]
+                _set_or_remove(pending, topic_partition, left)
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
         """Offsets that no member uses and whose retention time is over.
@@ -480,9 +505,16 @@ class GroupMetadata:
                 expired.append(topic_partition)
         return expired
 
-    @property
-    def has_offsets(self) -> bool:
-        return bool(self.offsets or self.pending_offset_commits or any(self.transactional_offsets.values()))
-
     def __repr__(self) -> str:
         return f"GroupMetadata({self.group_id}, {self.state.value}, generation={self.generation_id})"
+
+
+def _set_or_remove(
+    pending: dict[TopicPartition, list[OffsetAndMetadata]],
+    topic_partition: TopicPartition,
+    left: list[OffsetAndMetadata],
+) -> None:
+    if left:
+        pending[topic_partition] = left
+    else:
+        pending.pop(topic_partition, None)

@@ -67,7 +67,7 @@ def test_an_offset_that_is_removed_while_its_commit_is_on_its_way_to_the_log_sta
         group.remove_offsets(group.values_of([topic_partition]))
         group.complete_offset_commit({topic_partition: value}, 100)
         assert group.offsets == {}
-        assert not group.has_offsets
+        assert not group.all_offset_partitions()
 
 
 def restarted(harness, **config):

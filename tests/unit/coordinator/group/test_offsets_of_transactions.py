@@ -174,3 +174,47 @@ def test_a_commit_in_a_transaction_between_a_deletion_and_its_tombstones_stays(h
     harness.end(True, producer=(8, 0))
     harness.end()
     assert (harness.offset(T0, require_stable=True), harness.offset(T1)) == (2, 1)
+
+
+def test_TXN_47_a_commit_that_could_not_be_appended_leaves_the_one_before_it_in_the_transaction(harness):
+    harness.commit_in_transaction({T0: 10})
+    harness.replica_manager.error = errors.NotEnoughReplicas("one is missing")
+    assert harness.commit_in_transaction({T0: 11, T1: 21}).result[T0] == errors.CoordinatorNotAvailable.code
+    harness.replica_manager.error = None
+    assert harness.offset(T0, require_stable=True) == errors.UnstableOffsetCommit.code
+    assert harness.offset(T1, require_stable=True) == -1
+    harness.end()
+    assert (harness.offset(T0, require_stable=True), harness.offset(T1)) == (10, -1)
+
+
+@pytest.mark.parametrize("order", ["first fails last", "second fails last", "second fails first"])
+def test_TXN_47_of_two_commits_that_are_under_way_the_one_that_is_in_the_log_counts(harness, order):
+    manager = harness.replica_manager
+    manager.held = []
+    answers = [harness.commit_in_transaction({T0: 10}), harness.commit_in_transaction({T0: 11})]
+    (first, second), manager.held = manager.held, None
+    fails, succeeds = (first, second) if order == "first fails last" else (second, first)
+    for append in (succeeds, fails) if order.endswith("last") else (fails, succeeds):
+        manager.error = errors.NotEnoughReplicas("one is missing") if append is fails else None
+        append()
+    manager.error = None
+    expected = 11 if succeeds is second else 10
+    assert [answer.result[T0] == 0 for answer in answers] == [expected == 10, expected == 11]
+    assert harness.offset(require_stable=True) == errors.UnstableOffsetCommit.code
+    harness.end()
+    assert harness.offset(require_stable=True) == expected
+
+
+def test_TXN_47_a_commit_that_reaches_the_log_after_its_transaction_is_not_one_of_the_next(harness):
+    manager = harness.replica_manager
+    manager.held = []
+    harness.commit_in_transaction({T0: 10})
+    harness.end(False)
+    harness.commit_in_transaction({T0: 11})
+    (first, second), manager.held = manager.held, None
+    first()
+    manager.error = errors.NotEnoughReplicas("one is missing")
+    second()
+    manager.error = None
+    harness.end()
+    assert harness.offset(require_stable=True) == -1
