@@ -95,9 +95,10 @@ class GroupOffsets:
     ) -> None:
         """Store offsets that count once the producer's transaction is committed; an error code for each partition.
 
-        Clients of old versions say nothing of the member, so a group that has members takes offsets without one.
+        Clients of old versions say nothing of the member, so a group that has members takes offsets without one.  One
+        that has none takes them from anybody who names no generation.
         producer: id and epoch.
-        Source: GroupCoordinator.handleTxnCommitOffsets, Kafka 3.9; for an unknown group 4.x (TXN-50).
+        Source: GroupCoordinator.handleTxnCommitOffsets, Kafka 3.9; for an unknown or empty group 4.x (TXN-50).
         """
         try:
             group = self._manager.find_group(group_id, create=member.generation_id < 0)
@@ -115,7 +116,7 @@ class GroupOffsets:
                     refused = group.consumer.refused_commits(
                         member.member_id, member.generation_id, offsets, self._find_topic
                     )
-                elif member != NO_MEMBER:
+                elif member != NO_MEMBER and not (member.generation_id < 0 and group.state is GroupState.EMPTY):
                     self._check_member(group, member.member_id, member.group_instance_id, member.generation_id)
             except ApiError as error:
                 refused = dict.fromkeys(offsets, error)

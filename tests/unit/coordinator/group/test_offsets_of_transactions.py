@@ -110,6 +110,23 @@ def test_TXN_50_a_generation_of_a_group_that_does_not_exist_is_illegal(harness):
     assert harness.group() is None
 
 
+def test_TXN_50_without_a_generation_anybody_may_commit_while_the_group_is_empty(harness):
+    """As OffsetCommit, also with the id of a member: for a group that does not exist, and for one without members."""
+    members = [GroupMember("m"), GroupMember("m", "i"), GroupMember("", "i")]
+    for offset, member in enumerate(members):
+        assert harness.commit_in_transaction({T0: offset}, member=member).result == {T0: 0}
+    harness.end()
+    (join,) = harness.stable_group()
+    for member in members:
+        assert harness.commit_in_transaction({T0: 9}, member=member).result == {T0: errors.UnknownMemberId.code}
+    harness.leave(join.member_id)
+    stale = GroupMember(join.member_id, None, join.generation_id)
+    assert harness.commit_in_transaction({T0: 9}, member=stale).result == {T0: errors.UnknownMemberId.code}
+    assert harness.commit_in_transaction({T0: 7}, member=GroupMember(join.member_id)).result == {T0: 0}
+    harness.end()
+    assert harness.offset(require_stable=True) == 7
+
+
 def test_offsets_of_a_deleted_partition_do_not_come_with_the_end_of_a_transaction(harness):
     harness.commit_in_transaction({T0: 10, T1: 20})
     harness.coordinator.partitions_deleted([T0])
