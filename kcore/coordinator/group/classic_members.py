@@ -101,7 +101,8 @@ class ClassicMembers:
             known = live.value.members.get(joining.member_id)
             epoch = JOIN_EPOCH if known is None else known.epoch
         beat = self._beat_of(joining, epoch)
-        after = heartbeat(live.value, beat, self._find_topic, self._groups.default_assignor)
+        may_assign = self._groups.may_assign(live)
+        after = heartbeat(live.value, beat, self._find_topic, self._groups.default_assignor, may_assign=may_assign)
         member = after.members[joining.member_id]
         result = JoinGroupResult(NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, names[0])
         if not is_known:

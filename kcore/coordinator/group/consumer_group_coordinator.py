@@ -168,7 +168,7 @@ class ConsumerGroupCoordinator:
         is_new = beat.member_id not in before.members
         if is_new and beat.epoch == JOIN_EPOCH:
             self._check_size(before, beat)
-        may_assign = is_classic or self._may_assign(self._live(group))
+        may_assign = is_classic or self.may_assign(self._live(group))
         after = heartbeat(before, beat, self._find_topic, self.default_assignor, may_assign=may_assign)
         if is_classic:
             self._checked_records(group, None, after)  # refused before the group has changed
@@ -186,13 +186,13 @@ class ConsumerGroupCoordinator:
 
     def refresh(self, group: GroupMetadata, live: LiveConsumerGroup) -> None:
         """Take over changes of the subscribed topics, and compute the target if it is due.  May downgrade the group."""
-        may_assign = self._may_assign(live)
+        may_assign = self.may_assign(live)
         after = refreshed(live.value, self._find_topic, self.default_assignor, may_assign=may_assign)
         if after is not live.value:
             with suppress(UnknownServerError):  # it has been logged, and is no fault of the member
                 self.change(group, live, after, lambda error: None)
 
-    def _may_assign(self, live: LiveConsumerGroup) -> bool:
+    def may_assign(self, live: LiveConsumerGroup) -> bool:
         """Whether consumer.assignment.interval.ms has passed since the last target (KIP-1263)."""
         if live.assigned_at_ms is None:
             return True

@@ -126,9 +126,9 @@ def supports_protocols(group: ConsumerGroup, member_id: str, protocol_type: str,
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a member of the classic protocol has to send JoinGroup: to come into another epoch, to give up
+    """Whether a member of the classic protocol has to send JoinGroup: to come into the epoch of the target, to give up
     partitions, or to get those that others have given up."""
-    if member.epoch < group.epoch:
+    if member.epoch < group.assignment_epoch:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
@@ -139,7 +139,7 @@ def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 def may_sync(group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether its assignment is of use: one that has still to give up partitions learns so by it."""
-    return member.epoch >= group.epoch or member.state is MemberState.UNREVOKED_PARTITIONS
+    return member.epoch >= group.assignment_epoch or member.state is MemberState.UNREVOKED_PARTITIONS
 
 
 def partitions_of(topics: Iterable[TopicPartition], find_topic: FindTopic) -> Partitions:

@@ -8,7 +8,7 @@ from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_config import ConsumerGroupSettings
 from kcore.coordinator.group.member_metadata import GroupMember
 
-from .harness import Answer, Consumers, code_of, of_t
+from .harness import Answer, Consumers, MixedGroup, assigned_numbers, code_of, of_t
 
 SESSION_MS = 45_000
 
@@ -406,6 +406,39 @@ def test_CG_18_topics_that_change_within_the_interval_raise_the_epoch_once():
     assert (consumers.value().epoch, consumers.value().assignment_epoch) == (2, 1)
     consumers.advance(1000)
     assert consumers.beat("a", 1).assignment == of_t(0, 1, 2, 3, 4, 5)
+
+
+def test_CG_18_a_classic_member_that_joins_within_the_interval_gets_its_share_after_it():
+    mixed = MixedGroup(consumer_assignment_interval_ms=1000)
+    mixed.join_new("a")
+    mixed.advance(400)
+    join = mixed.join_classic()
+    synced = mixed.sync(join)
+    assert (join.error_code, join.generation_id) == (0, 1)
+    assert (synced.error_code, assigned_numbers(synced.assignment)) == (0, set())
+    assert (mixed.value().epoch, mixed.value().assignment_epoch) == (2, 1)
+    mixed.advance(599)
+    assert mixed.heartbeat(join) == 0
+    mixed.advance(1)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
+    assert mixed.value().assignment_epoch == 2
+    kept = mixed.beat("a", 1).assignment
+    mixed.beat("a", 1, kept)
+    assert mixed.rejoin_and_sync(join) == (2, set(range(4)) - {number for _, number in kept})
+
+
+def test_CG_18_classic_members_are_told_to_join_again_when_there_is_a_target_for_it():
+    """Not before: their JoinGroup would change nothing, and they would be told so again, until the interval is over."""
+    mixed = MixedGroup(consumer_assignment_interval_ms=1000)
+    mixed.join_new("a")
+    mixed.advance(1000)
+    join = mixed.join_classic()
+    mixed.sync(join)
+    mixed.join_new("b")
+    assert (mixed.value().epoch, mixed.value().assignment_epoch) == (3, 2)
+    assert mixed.heartbeat(join) == mixed.sync(join).error_code == 0
+    mixed.advance(1000)
+    assert mixed.heartbeat(join) == errors.RebalanceInProgress.code
 
 
 def test_CG_12_what_a_heartbeat_leaves_out_is_unchanged_and_it_keeps_the_session_alive(consumers):
