@@ -135,13 +135,16 @@ class ConsumerGroupCoordinator:
         act: Callable[[GroupMetadata], None],
         beat: Heartbeat | None = None,
     ) -> None:
-        """Call act(group) under the group's lock; what it raises is the answer."""
+        """Call act(group) under the group's lock; what it raises is the answer, and makes no group."""
         try:
             is_join = beat is not None and beat.epoch == JOIN_EPOCH
             if beat is not None and beat.assignor is not None and beat.assignor not in self._config.consumer_assignors:
                 supported = ", ".join(self._config.consumer_assignors)
                 raise UnsupportedAssignor(f"ServerAssignor {beat.assignor} is not supported. Supported: {supported}.")
-            group = self._manager.find_group(group_id, create=is_join)
+            group = self._manager.find_group(group_id)
+            is_made = group is None and is_join
+            if is_made:
+                group = self._manager.find_group(group_id, create=True)
             if group is None:
                 raise GroupIdNotFound(f"Group {group_id} not found.")
         except ApiError as error:
@@ -154,6 +157,9 @@ class ConsumerGroupCoordinator:
                 if isinstance(error, FencedInstanceId | UnreleasedInstanceId) and not self._manager.is_certain():
                     # A client ends at these, and perhaps another broker coordinates the group by now.
                     error = NotCoordinator(group_id)
+                if is_made and group.has_nothing:
+                    group.transition_to(GroupState.DEAD)
+                    self._manager.remove_group(group)
                 refusal = _refusal(error, member_id)
                 group.after_unlock(lambda: callback(refusal))
 

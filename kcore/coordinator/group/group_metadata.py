@@ -143,6 +143,16 @@ class GroupMetadata:
         return self.state is GroupState.EMPTY and (self.consumer is None or not self.consumer.value.members)
 
     @property
+    def has_nothing(self) -> bool:
+        """Whether no request has left anything in it since it was made."""
+        return (
+            self.is_empty
+            and self.generation_id == 0
+            and self.consumer is None
+            and not (self.pending_members or self.first_records or self.all_offset_partitions())
+        )
+
+    @property
     def can_rebalance(self) -> bool:
         return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
 

@@ -494,3 +494,80 @@ def test_CG_23_the_states_of_a_group(consumers):
     consumers.delete_groups("g")
     assert listed() == []
     assert code_of(consumers.value) == errors.GroupIdNotFound.code
+
+
+# -- groups that a request would have made
+
+
+def listed(consumers):
+    return [group.group_id for group in consumers.coordinator.admin.list_groups()[1]]
+
+
+def test_a_refused_join_makes_no_group(consumers):
+    for refused in (consumers.join_new("m" * 40_000), consumers.join_new("a", topics=None, regex="(")):
+        assert refused.error_code in (errors.UnknownServerError.code, errors.InvalidRegularExpression.code)
+        assert listed(consumers) == [] and consumers.group() is None
+    assert consumers.join_new("a").error_code == 0
+    assert listed(consumers) == ["g"]
+
+
+def test_a_refused_join_leaves_a_group_that_a_refused_classic_join_has_made():
+    """In Kafka that writes a record of the empty group."""
+    mixed = MixedGroup()
+    assert mixed.join(protocols=[]).error_code == errors.InconsistentGroupProtocol.code
+    assert listed(mixed) == ["g"]
+    assert mixed.join_new("a", topics=None, regex="(").error_code == errors.InvalidRegularExpression.code
+    assert listed(mixed) == ["g"]
+
+
+@pytest.mark.parametrize("how", ["commit", "commit in a transaction", "join", "join without an id"])
+def test_a_refused_join_leaves_a_group_that_another_request_makes_meanwhile(how):
+    mixed, answers = MixedGroup(), []
+    manager = mixed.coordinator.manager
+    find_group = manager.find_group
+    mixed.replica_manager.held = []
+
+    def make_meanwhile(*args, create=False, **more):
+        if create:
+            manager.find_group = find_group
+            if how == "commit":
+                answers.append(mixed.commit({("t", 0): 1}))
+            elif how == "commit in a transaction":
+                answers.append(Answer())
+                offsets = {TopicPartition("t", 0): OffsetAndMetadata(1)}
+                mixed.coordinator.offsets.commit_in_transaction("g", GroupMember(), (7, 0), offsets, answers[0])
+            else:
+                answers.append(mixed.join(require_known_member_id=how == "join without an id"))
+        return find_group(*args, create=create, **more)
+
+    manager.find_group = make_meanwhile
+    assert mixed.join_new("a", topics=None, regex="(").error_code == errors.InvalidRegularExpression.code
+    assert listed(mixed) == ["g"]
+    mixed.replica_manager.release()
+    if how == "join without an id":
+        assert mixed.join(answers[0].member_id).waits
+    elif how == "join":
+        mixed.advance(3_000)
+        assert answers[0].error_code == 0
+    else:
+        assert answers[0].result == {("t", 0): 0}
+        assert mixed.group().all_offset_partitions() == {("t", 0)}
+
+
+def test_a_request_that_has_found_a_group_which_a_refused_join_made_is_told_to_try_again(consumers):
+    manager, answers, found = consumers.coordinator.manager, [], []
+    find_group = manager.find_group
+
+    def remember(*args, **more):
+        found.append(find_group(*args, **more))
+        return found[-1]
+
+    manager.find_group = remember
+    answers.append(consumers.join_new("a", topics=None, regex="("))
+    manager.find_group = lambda *args, **more: found[-1]
+    answers.append(consumers.join_new("a"))
+    manager.find_group = find_group
+    answers.append(consumers.join_new("a"))
+    codes = [errors.InvalidRegularExpression.code, errors.CoordinatorNotAvailable.code, 0]
+    assert [answer.error_code for answer in answers] == codes
+    assert listed(consumers) == ["g"]
