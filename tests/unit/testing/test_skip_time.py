@@ -155,7 +155,8 @@ def test_a_member_that_is_connected_and_silent_is_dead(kafka):
     """Its process stands still, or its network swallows what it sends."""
     with confluent_consumer(kafka, "silent"):
         kafka.wait_for_group("shop", partitions=2)
-        with kafka.fault("Heartbeat", silent=True):
+        with kafka.fault("Heartbeat", silent=True) as silence:
+            silence.wait_for_hits()  # the one before it may be answered during a skip
             kafka.time.skip(seconds=241)
             assert members(kafka) == {}
 
