@@ -579,9 +579,11 @@ class EmbeddedStore(MetadataStore):
         """Keep this session alive three times per timeout.  False if the file is locked: no session could do that.
 
         Without a session of its own, a poller that may have to end those of others finds that out by a transaction.
+        After a poll that found the file locked the next one tries again, so that the session of a process that has
+        ended is not left until the next heartbeat.
         """
-        if now_ms - self._last_heartbeat_ms < self._session_timeout_ms / 3:
-            return not self._is_locked_out
+        if now_ms - self._last_heartbeat_ms < self._session_timeout_ms / 3 and not self._is_locked_out:
+            return True
         if self._has_expired or (self._session_id is None and not self._sessions):
             return True
         rows = 1

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -108,6 +109,22 @@ def test_an_abandoned_session_ends_at_the_next_poll_and_a_closed_one_at_once(pat
     observer.poll()
     assert observer.get("/abandoned") is None
     assert _lock_files(path) == []
+
+
+def test_an_abandoned_session_that_could_not_be_ended_for_a_locked_file_ends_at_the_next_poll(path, opened):
+    """Not at the observer's next heartbeat, which is a third of its timeout later: 6 s of 18 s."""
+    abandoned, observer = opened(), opened()
+    abandoned.create("/e", ephemeral=True)
+    _ = observer.session_id
+    observer.poll()
+    abandoned.abandon()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")  # another broker, whose process waits for a processor in its transaction
+        observer.poll()
+        db.execute("ROLLBACK")
+    assert observer.get("/e") is not None
+    observer.poll()
+    assert observer.get("/e") is None
 
 
 def test_sessions_of_living_stores_in_one_process_last(opened):
