@@ -77,8 +77,15 @@ def leader_of(admin: AdminClient) -> int:
 def wait_for_another_leader(old: int, addresses: list[tuple[str, int]]) -> tuple[int, float]:
     """Its id, and when it led: asked of the other brokers."""
     with AdminClient([address for number, address in enumerate(addresses) if number != old]) as admin:
-        wait("another broker to lead", lambda: leader_of(admin) not in (old, -1))
-        return leader_of(admin), time.monotonic()
+        leader = old
+
+        def another_leads() -> bool:
+            nonlocal leader
+            leader = leader_of(admin)  # asked once: the other broker may still name the old leader
+            return leader not in (old, -1)
+
+        wait("another broker to lead", another_leads)
+        return leader, time.monotonic()
 
 
 def wait(what, is_done):

@@ -1,6 +1,7 @@
 """What the README and examples/ ask a newcomer to type works unchanged."""
 
 import re
+import runpy
 import subprocess
 import sys
 
@@ -80,3 +81,13 @@ def test_a_producer_goes_on_when_the_leaders_process_is_killed_and_the_readme_sh
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert is_like(re.sub("^    ", "", shown, flags=re.M), done.stdout), done.stdout
+
+
+def test_the_next_leader_that_failover_names_is_the_one_of_the_answer_that_ended_its_wait(monkeypatch):
+    """The answer after it may be of the other broker, which has not had the new metadata."""
+    failover = runpy.run_path(str(ROOT / "examples/failover.py"))
+    answers = iter([1, -1, 0, 1])
+    wait_for_another_leader = failover["wait_for_another_leader"]
+    monkeypatch.setitem(wait_for_another_leader.__globals__, "leader_of", lambda admin: next(answers))
+    leader, _ = wait_for_another_leader(1, [("127.0.0.1", 1)] * 3)
+    assert leader == 0
