@@ -98,9 +98,13 @@ class RemoteLeaderEndPoint:
         than before, or answers what was not asked: InvalidRequest."""
         if isinstance(request, FetchRequest) and not request.partitions and self._session.epoch == INITIAL_EPOCH:
             return FetchReply()  # no session that would have to forget anything
-        versions = self._sender.api_versions()
-        if versions is not self._versions:
-            self._take_versions(versions)
+        try:
+            versions = self._sender.api_versions()
+            if versions is not self._versions:
+                self._take_versions(versions)
+        except BaseException:
+            self.abandon_fetch()  # the session has not seen what has changed with this request
+            raise
         if isinstance(request, FetchRequest):
             return self._fetch(request, self._fetch_version)
         if isinstance(request, ListOffsetsRequest):

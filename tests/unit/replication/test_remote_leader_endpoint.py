@@ -1,5 +1,6 @@
 """What a follower sends its leader in each version, and what it makes of answers, right and wrong (RFT-01)."""
 
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -148,6 +149,21 @@ def test_SESS_02_SESS_03_the_second_fetch_has_the_changed_partitions_and_the_rem
 
 
 WITHOUT_ID = {"topic_id": ZERO_UUID}
+
+
+def test_a_partition_whose_first_fetch_did_not_reach_the_leader_is_in_the_next_one(make):
+    """A follower that waits for a processor for as long as its back-off asks for the same once more: nothing has
+    changed since the request before, which the session has not seen."""
+    end_point, sender = make()
+    end_point.send(fetch(A0))
+    sender.api_versions = Mock(side_effect=ConnectionRefusedError)  # a lookup has lost the connection
+    with pytest.raises(ConnectionRefusedError):
+        end_point.send(fetch(A0, B0, changed=[B0]))
+    del sender.api_versions
+    end_point.send(fetch(A0, B0, changed=[]))
+    request, _ = sender.sent[-1]
+    assert [NAMES[topic.topic_id] for topic in request.topics] == ["a", "b"]
+    assert (request.session_id, request.session_epoch) == (5, 0)
 
 
 def test_a_topic_without_an_id_is_fetched_by_name_and_by_id_in_another_session_once_it_has_one(make):
