@@ -6,8 +6,9 @@ a topic nor a block of producer ids is forgotten when the machine stops.
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
 it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes; at once
 if the session's process has ended (session_locks.py).  Time in which no process could write (another program has locked
-the file) does not count: all counts of silence begin again after it.  A store that has left no watch and made no
-ephemeral node has neither a row nor a thread, and costs nothing while it is idle.
+the file), or only the one that polls (on a slow disk), does not count: all counts of silence begin again after it.  A
+store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while it is
+idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
@@ -202,6 +203,8 @@ class EmbeddedStore(MetadataStore):
         self._last_poll_ms = 0.0
         # The last poll has found the file locked.
         self._is_locked_out = False
+        # A transaction of this store has locked the file for so long that heartbeats of others may have failed.
+        self._has_kept_out_others = False
         # Since when another program has the file locked, on SYSTEM_TIME's clock: a call has tried since then.
         self._locked_since_ms: float | None = None
         # Device and inode of the file, None for a database without a file.
@@ -607,6 +610,9 @@ class EmbeddedStore(MetadataStore):
 
     def _end_silent_sessions(self, now_ms: float) -> bool:
         """False if the file is locked; then none was ended."""
+        if self._has_kept_out_others:
+            self._has_kept_out_others = False
+            self._observed = {}
         observed = {}
         gap_ms = now_ms - self._last_poll_ms
         for session_id, timeout_ms, heartbeat in self._sessions:
@@ -812,6 +818,7 @@ class EmbeddedStore(MetadataStore):
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._begin()
+        begin_ms = SYSTEM_TIME.hi_res_clock_ms()
         try:
             yield
             self._db.execute("COMMIT")
@@ -821,6 +828,9 @@ class EmbeddedStore(MetadataStore):
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+        finally:
+            if SYSTEM_TIME.hi_res_clock_ms() - begin_ms >= _POLL_BUSY_TIMEOUT_MS:
+                self._has_kept_out_others = True
 
 
 def silence_after(silence_ms: float, gap_ms: float, timeout_ms: float) -> float:

@@ -100,6 +100,33 @@ def test_a_session_is_not_ended_for_the_time_in_which_another_program_had_locked
     assert alive.get("/dead") is None
 
 
+def test_no_session_is_ended_for_the_time_in_which_the_observer_itself_had_locked_the_file(opened, monkeypatch):
+    """As a controller on a slow disk does, with one commit after the other: the next one begins before the other
+    broker tries again."""
+    clock = MockTime()
+    monkeypatch.setattr(embedded_store, "SYSTEM_TIME", clock)
+    alive, dead, observer = (opened(clock) for _ in range(3))
+    alive.create("/alive", ephemeral=True)
+    dead.create("/dead", ephemeral=True)
+    observer.poll()
+    apply = observer._apply
+
+    def apply_slowly(operations):
+        results = apply(operations)
+        pass_time(clock, TIMEOUT_MS // 2, alive)
+        return results
+
+    monkeypatch.setattr(observer, "_apply", apply_slowly)
+    for number in range(5):
+        observer.create(f"/{number}")
+        observer.poll()
+        assert observer.get("/alive") is not None
+    monkeypatch.undo()
+    pass_time(clock, TIMEOUT_MS + 500, alive, observer)
+    assert observer.get("/alive") is not None
+    assert observer.get("/dead") is None
+
+
 def test_a_poll_that_finds_the_file_locked_calls_the_watches_and_the_next_poll_is_soon(path, opened):
     clock = MockTime()
     store, other = opened(clock), opened(clock)
