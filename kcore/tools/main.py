@@ -170,17 +170,25 @@ def _complete(instruction: str) -> int:
 
 
 def usage_text(error: click.UsageError) -> str:
-    """What is wrong with the command line, the nearest right word, and what says more."""
+    """What is wrong with the command line, what is right, and what says more."""
     prog = "kcore" if error.ctx is None else error.ctx.command_path
     help_text = "" if error.ctx is None else error.ctx.get_help()  # it names no option that only kcore's processes use
     possible = [word for word in getattr(error, "possibilities", None) or () if word in help_text]
     nearest = f"; did you mean {possible[0]}?" if possible else ""
     if isinstance(error, click.exceptions.NoSuchCommand):
-        return f"{prog}: no command {error.command_name!r}; `{prog} --help` lists them{nearest}"
+        instead = _instead(error, error.command_name)
+        return f"{prog}: no command {error.command_name!r}{instead or f'; `{prog} --help` lists them{nearest}'}"
     text = error.format_message()
     if isinstance(error, click.NoSuchOption):
-        text = f"no option {error.option_name}{nearest}"
+        text = f"no option {error.option_name}{_instead(error, error.option_name) or nearest}"
     return f"{prog}: {text}\n`{prog} --help` says more"
+
+
+def _instead(error: click.UsageError, word: str) -> str:
+    from kcore.tools.other_options import advice  # only for those who made a mistake
+
+    text = None if error.ctx is None else advice(error.ctx, word)
+    return f"; {text}" if text else ""
 
 
 if __name__ == "__main__":

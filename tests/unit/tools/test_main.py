@@ -88,7 +88,7 @@ def test_options_may_stand_between_arguments(words, name, expected, monkeypatch)
         (["dump", "--jsn", "x"], "no option --jsn; did you mean --json?"),
         (["dump", "--ofsets=1:2"], "did you mean --offsets?"),
         (["groups", "reset", "g", "--to-earlist"], "no option --to-earlist; did you mean --to-earliest?\n"),
-        (["web", "--port", "0", "."], "no option --port\n"),  # --parent is near, but for kcore's own use
+        (["web", "--parnt", "0", "."], "no option --parnt\n"),  # --parent is near, but for kcore's own use
         (["verify", "--no-recrods", "x"], "did you mean --no-records?"),
         (["verify", "--jobs", "0", "x"], "'0': expected a whole number above 0"),
         (["verify", "x", "--jobs"], "kcore verify: Option '--jobs' requires an argument."),
