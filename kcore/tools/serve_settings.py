@@ -12,6 +12,7 @@ from typing import Any
 
 from kcore.common.properties import read_properties
 from kcore.errors import InvalidConfig
+from kcore.server.config.kafka_config import UnknownSettings
 from kcore.tools.command_line import Arguments, UsageError
 
 _PREFIX = "KAFKA_"
@@ -33,10 +34,13 @@ def given_settings(args: Arguments) -> dict[str, str]:
 
 
 def with_source(error: InvalidConfig, args: Arguments) -> InvalidConfig:
-    """The error, with the variable or the file in front that has the setting which it names."""
+    """The error, with the variables and the file in front that have the settings which it names."""
     places = dict.fromkeys(settings_of_file(args.config) if args.config else (), args.config)
     if args.environment:
         places |= {name: variable_of(name) for name in settings_of_environment(os.environ)}
+    if isinstance(error, UnknownSettings):
+        named = dict.fromkeys(places[name] for name in error.names if name in places)
+        return InvalidConfig(f"{', '.join(named)}: {error}") if named else error
     for name in sorted(places, key=len, reverse=True):
         if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", str(error)):
             return InvalidConfig(f"{places[name]}: {error}")

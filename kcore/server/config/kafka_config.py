@@ -89,10 +89,13 @@ class KafkaConfig:
         settings that cannot be honoured and must not be ignored.
         """
         originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
+        unknown = []
         for name, value in originals.items():
             is_for_authorizer = name.startswith(AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
-            if name not in KAFKA_CONFIG_DEF and not is_for_authorizer:
-                _check_other(name, value, other_names)
+            if name not in KAFKA_CONFIG_DEF and not is_for_authorizer and not _is_ignored(name, value):
+                unknown.append(name)
+        if unknown:
+            raise UnknownSettings(unknown, other_names)
         self.is_cluster_member = is_cluster_member
         self._at_start = originals
         self._changes: dict[str, Any] = {}
@@ -159,9 +162,9 @@ class KafkaConfig:
         """
         named = {name: value for name, value in changes.items() if value is not None}
         fixed = sorted(named.keys() - CHANGEABLE.keys())
-        for name in fixed:
-            if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES:
-                raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
+        unknown = [name for name in fixed if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES]
+        if unknown:
+            raise UnknownSettings(unknown)
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
         of_one = sorted(named.keys() & PER_BROKER) if is_cluster else []
@@ -394,22 +397,40 @@ def _kafka_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
+def _is_ignored(name: str, value: Any) -> bool:
+    """Whether Kafka has a setting of this name that has no effect here.  Raises InvalidConfig for one that must not be
+    ignored."""
     if name.startswith(AUTHORIZER_PREFIX):
         raise InvalidConfig(f"{name} is for an authorizer: give authorizer.class.name too, or remove it")
     if PROTECTIVE.match(name) and name in IGNORED_NAMES:
         if (name, str(value)) in HARMLESS_PROTECTIVE:
-            return
+            return True
         raise InvalidConfig(f"{name} is not supported here, and must not be ignored: remove it, or use another broker")
-    if name in IGNORED_NAMES:
-        if name not in _warned_of:
-            _warned_of.add(name)
-            logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
-        return
-    raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, other_names)}")
+    if name in IGNORED_NAMES and name not in _warned_of:
+        _warned_of.add(name)
+        logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
+    return name in IGNORED_NAMES
+
+
+class UnknownSettings(InvalidConfig):
+    """Names that no setting of a broker has, and the nearest right ones."""
+
+    def __init__(self, names: Sequence[str], other_names: Collection[str] = ()) -> None:
+        """other_names: as KafkaConfig has them."""
+        self.names = names
+        suggestions = [_suggestion(name, other_names) for name in names]
+        if len(names) == 1:
+            text = f" {names[0]}" + "".join(f"; {suggestion}" for suggestion in suggestions if suggestion)
+        else:
+            text = "s: " + "; ".join(
+                f"{name} ({suggestion})" if suggestion else name
+                for name, suggestion in zip(names, suggestions, strict=True)
+            )
+        super().__init__(f"Unknown broker setting{text}")
 
 
 def _suggestion(name: str, other_names: Collection[str]) -> str:
+    """Empty where no right name is near."""
     if name in BROKER_SYNONYMS:
-        return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
-    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *IGNORED_NAMES], 0.6)
+        return f"a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
+    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *IGNORED_NAMES], 0.6).removeprefix("; ")

@@ -116,6 +116,27 @@ def test_a_misspelt_setting_is_an_error_that_names_its_variable_or_file_and_the_
     assert f"{file}: " in capsys.readouterr().err
 
 
+def test_all_misspelt_settings_are_named_with_their_variables_and_file(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "server.properties"
+    file.write_text("log.retention.mss=1\nxyzzy=2\nlog.retention.ms=3\n")
+    monkeypatch.setenv("KAFKA_NUM_PARTITION", "4")
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "4")
+    monkeypatch.setenv("KAFKA_PLUGH", "5")
+    arguments = ["--environment", "--config", str(file), "--data", str(tmp_path), "-o", "plover=6"]
+    assert main(["serve", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        f"kcore serve: {file}, KAFKA_NUM_PARTITION, KAFKA_PLUGH: Unknown broker settings: log.retention.mss (did you "
+        "mean log.retention.ms?); xyzzy; num.partition (did you mean num.partitions?); plugh; plover\n"
+    )
+
+
+def test_a_misspelt_variable_is_named_beside_the_right_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KAFKA_NUM_PARTITION", "4")
+    monkeypatch.setenv("KAFKA_NUM_PARTITIONS", "4")
+    assert main(["serve", "--environment", "--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("kcore serve: KAFKA_NUM_PARTITION: Unknown broker setting num.partition;")
+
+
 def test_settings_of_one_broker_in_the_environment_are_refused_for_a_cluster(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("KAFKA_LISTENERS", "PLAINTEXT://127.0.0.1:0")
     assert main(["serve", "--environment", "--brokers", "2", "--data", str(tmp_path)]) == 2

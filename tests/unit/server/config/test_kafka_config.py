@@ -131,6 +131,15 @@ def test_a_name_like_nothing_is_refused_without_a_guess():
         KafkaConfig({"xyzzy": 1})
 
 
+def test_all_unknown_names_are_in_one_error():
+    with pytest.raises(InvalidConfig) as raised:
+        KafkaConfig({"xyzzy": 1, "num.partitions": 3, "num_partition": 1, "retention.ms": 1})
+    assert str(raised.value) == (
+        "Unknown broker settings: xyzzy; num.partition (did you mean num.partitions?); "
+        "retention.ms (a topic's retention.ms has its default from log.retention.ms)"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
