@@ -19,7 +19,7 @@ from kcore.common.text import plain_error
 from kcore.errors import InvalidConfig, KafkaError, StartCancelled
 from kcore.server.broker import Broker
 from kcore.server.config.kafka_config import KafkaConfig
-from kcore.server.config.listeners import bracketed
+from kcore.server.config.listeners import addresses_elsewhere, advertised, bracketed
 from kcore.tools.command_line import DIRECTORY, FILE, Arguments, at_most
 from kcore.tools.commands import command
 from kcore.tools.hints import client_hint, script, short
@@ -163,7 +163,10 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLD)
-    print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
+    bound = broker.running.server.listeners
+    elsewhere = addresses_elsewhere(advertised(broker.broker_id, broker.config, bound), bound)
+    advertised_as = f", advertised as {elsewhere}" if elsewhere else ""
+    print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}{advertised_as}", flush=True)
     if broker.monitoring_url is not None:
         print(f"kcore: {broker.monitoring_url}/metrics, /healthz, /readyz", flush=True)
     if page is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import shlex
 import signal
 import subprocess
@@ -45,6 +46,8 @@ _SAME_SIGNAL_MS = 1000
 #: A broker that takes longer to stop is named.
 _LONG_STOP_S = 5
 _LAST_PORT = 65535
+#: The line of a broker that serves: its address, and that which clients are told if it is another one.
+_SERVING = re.compile(r"kcore: serving .* on ([^\s,]+)(?:, advertised as ([^\s,]+))?\n?")
 #: Of a broker's log, printed when it has ended.
 _LAST_LINES = 5
 #: With less on the disk of the logs they may not have what a broker said last.
@@ -148,6 +151,7 @@ class _ServedCluster:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._addresses: dict[int, str] = {}
+        self._advertised: dict[int, str] = {}
         #: Where in a broker's log the lines of this start begin.
         self._log_positions: dict[int, int] = {}
         self._has_ended_uncleanly = False
@@ -333,8 +337,9 @@ class _ServedCluster:
             return None
         if event.broker_id is None:
             raise _StopRequested
-        if event.line is not None and event.line.startswith("kcore: serving "):
-            self._addresses[event.broker_id] = event.line.rsplit(" ", 1)[1].strip()
+        if served := _SERVING.fullmatch(event.line or ""):
+            self._addresses[event.broker_id] = served[1]
+            self._advertised[event.broker_id] = served[2] or served[1]
         return event
 
     def _how_it_ended(self, event: _Event) -> str:
@@ -393,12 +398,14 @@ class _ServedCluster:
 
     def summary(self) -> list[str]:
         servers = ",".join(self._addresses[number] for number in sorted(self._addresses))
+        advertised = ",".join(self._advertised[number] for number in sorted(self._advertised))
+        advertised_as = f", advertised as {advertised}" if advertised != servers else ""
         monitoring = []
         if self._monitoring is not None:
             first = authority(*self._monitoring)
             monitoring = [f"  http://{first}/metrics, /healthz, /readyz; the others: the next ports"]
         return [
-            f"kcore: serving {self._args.data} on {servers}",
+            f"kcore: serving {self._args.data} on {servers}{advertised_as}",
             *monitoring,
             *([] if self._page is None else [f"  {self._page.url}"]),
             f"{counted(self._args.brokers, 'broker')}, broker {self._controller()} is the controller; "

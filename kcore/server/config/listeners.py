@@ -35,6 +35,16 @@ def advertised(broker_id: int, config: Settings, bound: Sequence[Listener]) -> B
     return BrokerInfo(broker_id, endpoints, config["broker.rack"])
 
 
+def addresses_elsewhere(info: BrokerInfo, bound: Sequence[Listener]) -> str:
+    """HOST:PORT[,...] where clients are told to connect, of several listeners with their names.  Empty if each is the
+    address at which clients of this machine connect anyway."""
+    local = {listener.name: authority(listener.host, listener.port) for listener in bound}
+    told = {name: bracketed(*endpoint) for name, endpoint in info.endpoints.items()}
+    if all(local[name] == address for name, address in told.items()):
+        return ""
+    return ",".join(f"{name}://{address}" if len(bound) > 1 else address for name, address in told.items())
+
+
 def host_and_port(text: str) -> tuple[str, int] | None:
     """Of HOST:PORT or [::1]:PORT; None if it is not that.  The host is "" for all addresses."""
     match = re.fullmatch(r"(\[[^\[\]/]+\]|[^\[\]/:]*):(\d{1,5})", text.strip())

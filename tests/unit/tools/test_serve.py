@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -40,7 +41,8 @@ def test_the_hints_name_the_port_that_was_taken_and_can_be_run_as_they_are(tmp_p
     data = tmp_path / "my data"
     process = serve("--data", data, "--port", "0", "--host", host, "--hints", cwd=tmp_path)
     first = process.stdout.readline()
-    port = re.fullmatch(rf"kcore: serving {data} on 127\.0\.0\.1:(\d+)\n", first)[1]
+    advertised = "" if host == "127.0.0.1" else rf", advertised as {re.escape(socket.gethostname())}:\1"
+    port = re.fullmatch(rf"kcore: serving {data} on 127\.0\.0\.1:(\d+){advertised}\n", first)[1]
     assert "next, in another terminal" in process.stdout.readline()
     hints = [process.stdout.readline() for _ in range(3)]
     status, out, err = stopped(process)
@@ -66,6 +68,31 @@ def test_without_hints_one_line_has_the_address(tmp_path):
     process = serve("--data", tmp_path, "--port", "0")
     assert process.stdout.readline().startswith("kcore: serving")
     assert stopped(process)[1] == "kcore: stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        (["advertised.listeners=PLAINTEXT://127.0.0.1:0"], ""),
+        (["advertised.listeners=PLAINTEXT://kafka.example:9092"], ", advertised as kafka.example:9092"),
+        (
+            [
+                *(
+                    "listeners=A://127.0.0.1:0,B://127.0.0.1:0",
+                    "listener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+                ),
+                *("inter.broker.listener.name=A", "advertised.listeners=A://localhost:1,B://[::1]:2"),
+            ],
+            ", advertised as A://localhost:1,B://[::1]:2",
+        ),
+    ],
+)
+def test_the_line_with_the_address_has_the_one_that_clients_are_told_where_that_is_another(tmp_path, settings, shown):
+    options = [word for setting in settings for word in ("-o", setting)]
+    process = serve("--data", tmp_path, "--port", "0", *options)
+    line = process.stdout.readline()
+    assert stopped(process)[0] == 0
+    assert re.sub(r":\d+", ":PORT", line, count=1) == f"kcore: serving {tmp_path} on 127.0.0.1:PORT{shown}\n"
 
 
 def test_with_monitoring_the_second_line_has_where_it_is(tmp_path):

@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -46,6 +47,15 @@ def lines_until(process, text):
         if text in line:
             return lines
     raise AssertionError(f"no {text!r} in {lines}: {process.stderr.read()}")
+
+
+def test_the_line_with_the_addresses_has_those_that_clients_are_told_where_these_are_others(serve):
+    process = serve("--brokers", "2", "--host", "0.0.0.0")
+    (line,) = (line for line in lines_until(process, "is the controller") if "serving" in line)
+    ports = re.findall(r"127\.0\.0\.1:(\d+)", line)
+    assert len(ports) == 2
+    name = socket.gethostname()
+    assert line.endswith(f", advertised as {name}:{ports[0]},{name}:{ports[1]}\n")
 
 
 @pytest.mark.timeout(5 * DEADLINE_S)
