@@ -44,6 +44,14 @@ def read(url):
         return 0, ""
 
 
+def is_reached(host, port):
+    try:
+        with socket.create_connection((host, port), timeout=60):
+            return True
+    except ConnectionRefusedError:
+        return False
+
+
 def url_of(process, lines):
     """The page's address is in the last of so many lines."""
     printed = [process.stdout.readline() for _ in range(lines)]
@@ -92,6 +100,26 @@ def test_an_address_that_others_reach_is_served_with_a_warning(tmp_path):
         err = ended(process, signal.SIGTERM)[2]
     warning = r"everybody who reaches 0\.0\.0\.0:\d+ can read and delete all topics: the page asks for no password"
     assert re.fullmatch(f"kcore: {warning}\n", err)
+
+
+@pytest.mark.parametrize(
+    ("host", "reaches_other_addresses"),
+    [
+        *(("", False), ("127.0.0.1", False), ("0.0.0.0", True)),
+        pytest.param("[::]", True, marks=pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")),
+    ],
+)
+@pytest.mark.parametrize("command", ["web", "serve", "serve --brokers 2"])
+def test_a_port_without_a_host_is_on_loopback_and_only_0_0_0_0_and_the_like_are_all_addresses(
+    command, host, reaches_other_addresses, tmp_path
+):
+    words = command.split()
+    rest = [tmp_path] if command == "web" else ["--data", tmp_path / "data", "--port", 0]
+    with started(*words, *rest, "--http", f"{host}:0") as process:
+        port = int(url_of(process, 1 if command == "web" else 2).rsplit(":", 1)[1].rstrip("/"))
+        assert is_reached("127.0.0.1", port)
+        assert is_reached("127.0.0.2", port) == reaches_other_addresses  # also this machine, but no address of its own
+        ended(process, signal.SIGTERM)
 
 
 @pytest.mark.parametrize(
