@@ -93,6 +93,22 @@ def test_a_broker_that_is_not_ready_is_not_healthy_and_the_check_prints_why(capf
     assert "\nloading logs\n" in capfd.readouterr().err
 
 
+def test_the_page_says_when_a_start_is_unhealthy_and_whom_the_check_asks():
+    page = " ".join((ROOT / "docs" / "containers.md").read_text().split())
+    times = dict(re.findall(r"--([a-z-]+)=(\d+)s", instruction("HEALTHCHECK")))
+    assert "--retries" not in instruction("HEALTHCHECK")  # Docker's default of 3
+    assert f"A start that takes longer than {times['start-period']} s, the start period of the health check" in page
+    assert f"three checks later, {times['interval']} s apart" in page
+    assert "'127.0.0.1', port" in instruction("HEALTHCHECK") and "The check asks 127.0.0.1" in page
+
+
+def test_the_page_builds_the_wheel_before_it_installs_it():
+    commands = (
+        (ROOT / "docs" / "containers.md").read_text().partition("## systemd")[2].partition("```sh\n")[2].splitlines()
+    )
+    assert commands[0].split("#")[0].strip() == "make wheel" and "dist/kcore-*.whl" in commands[1]
+
+
 def test_the_build_gets_what_the_package_is_made_of_and_nothing_else_of_a_clone():
     """A folder that setup.py or pyproject.toml needs must be in .dockerignore; one of 2 GB like .venv must not."""
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
