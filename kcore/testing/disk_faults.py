@@ -43,11 +43,20 @@ class DiskFault:
     _active: ClassVar[set[DiskFault]] = set()
 
     def __init__(self, rules: Sequence[Rule], places: Sequence[Place], times: int | None) -> None:
+        """Raises ValueError, and nothing is left of it, where that is too many faults at once."""
         count = -1 if times is None else times
         self._hits = 0
         self._active.add(self)
         #: Of each rule, the ids of its faults, one for each place.
-        self._ids = [[put(place.prefix, count) for place in places] for put in rules]
+        self._ids: list[list[int]] = []
+        try:
+            for put in rules:
+                self._ids.append([])
+                for place in places:
+                    self._ids[-1].append(put(place.prefix, count))
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def hits(self) -> int:
@@ -82,10 +91,15 @@ class LostSyncs(DiskFault):
 
     def __init__(self, places: Sequence[Place], times: int | None) -> None:
         self._brokers = [place.broker for place in places]
-        self._copies = {place.directory: tempfile.mkdtemp(prefix="kcore-disk-") for place in places}
-        for directory, copy in self._copies.items():
-            _copy_directory(directory, copy)
-        super().__init__(lost_fsync(), places, times)
+        self._copies: dict[str, str] = {}
+        try:
+            for place in places:
+                self._copies[place.directory] = tempfile.mkdtemp(prefix="kcore-disk-")
+                _copy_directory(place.directory, self._copies[place.directory])
+            super().__init__(lost_fsync(), places, times)
+        except BaseException:
+            self._remove_copies()
+            raise
 
     def lose_power(self) -> None:
         """Have the files again that were there when the fault began: nothing that came later has reached the disk.
@@ -103,6 +117,9 @@ class LostSyncs(DiskFault):
 
     def end(self) -> None:
         super().end()
+        self._remove_copies()
+
+    def _remove_copies(self) -> None:
         for copy in self._copies.values():
             shutil.rmtree(copy, ignore_errors=True)
 
@@ -114,10 +131,15 @@ class FlippedOnDisk(DiskFault):
     """
 
     def __init__(self, bytes_of_batches: Mapping[str, int]) -> None:
-        self._bytes = dict(bytes_of_batches)
-        for path, position in self._bytes.items():
-            _flip(path, position)
+        self._bytes: dict[str, int] = {}
         super().__init__([], [], None)
+        try:
+            for path, position in bytes_of_batches.items():
+                _flip(path, position)
+                self._bytes[path] = position
+        except BaseException:
+            self.end()
+            raise
 
     @property
     def hits(self) -> int:

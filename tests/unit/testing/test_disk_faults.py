@@ -1,6 +1,7 @@
 """Disk faults on demand, as clients and other brokers meet them."""
 
 import pathlib
+import tempfile
 
 import confluent_kafka
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import kcore
 from kcore.common import file
 from kcore.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.testing.disk_faults import DiskFault, FlippedOnDisk
 from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
 from tests.waiting import wait_until
 
@@ -59,6 +61,27 @@ def test_of_a_topic_with_several_partitions_a_disk_fault_needs_to_know_which(kaf
     kafka.broker.create_topic("lone")
     with kafka.disk_fault("slow_fsync", "lone", seconds=0):
         pass
+
+
+@pytest.mark.parametrize("kind", ["full", "torn_append", "lost_fsync"])
+def test_of_a_fault_that_is_one_too_many_nothing_is_left(kind, kafka, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    others = [kafka.disk_fault("full", "orders", 1) for _ in range(63 if kind == "torn_append" else 64)]
+    with pytest.raises(ValueError, match="too many faults at once"):
+        kafka.disk_fault(kind, "orders", 0)  # a torn append is two faults of calls
+    assert DiskFault._active == set(others) and not list(tmp_path.iterdir())
+    others.pop().end()
+    with kafka.disk_fault("full", "orders", 0):
+        assert produce(kafka, b"a book", retries=0) is not None
+    kafka.end_faults()
+    assert not DiskFault._active and produce(kafka, b"a book") is None
+
+
+def test_a_bit_is_right_again_if_another_one_of_the_fault_cannot_be_flipped(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    with pytest.raises(FileNotFoundError):
+        FlippedOnDisk({str(tmp_path / "a"): 1, str(tmp_path / "missing"): 1})
+    assert (tmp_path / "a").read_bytes() == b"abc" and not DiskFault._active
 
 
 def test_a_disk_that_is_full_once_costs_a_client_a_retry(kafka):
