@@ -99,6 +99,14 @@ def _has_bytes(partition: PartitionFiles, base: int) -> bool:
         return True
 
 
+def _empty_end(partition: PartitionFiles, offset: int) -> list[str]:
+    """The names of the .log files from an offset on if they are all empty; else nothing."""
+    bases = [base for base in partition.bases if base > offset]
+    if any(_has_bytes(partition, base) for base in bases):
+        return []
+    return [os.path.basename(partition.file(base, LOG_SUFFIX)) for base in bases]
+
+
 def _first_offsets(segment: ScannedSegment, start: int) -> np.ndarray:
     """The first offset of each batch: base_offset, but for compressed messages of magic 0 and 1 the first offset
     inside.  If the records were not read, such a message is assumed to start right after the batch before it."""
@@ -229,7 +237,8 @@ def _one_by_one(
         text, warning = judge(first, last, base)
         only_warnings &= warning
         path = partition.file(base, LOG_SUFFIX)
-        yield Problem(path, f"gap: offsets {first}..{last}: {text}", first, position, warning, last, 1)
+        gap = Problem(path, f"gap: offsets {first}..{last}: {text}", first, position, warning, last, 1)
+        yield gap._replace(is_before_empty=bool(_empty_end(partition, first)))
     if len(more := gaps[_SHOWN_GAPS:]):
         first, last = int(more["first"][0]), int(more["last"][-1])
         text = f"gap: {len(more)} more within offsets {first}..{last}"
@@ -244,6 +253,15 @@ def _without_compaction(
     if (jump := steps.jump_over(first, last)) is not None:
         text = f"producer {jump.producer_id} goes on with sequence {jump.sequence} where {jump.expected} comes next"
         return f"{text}: records are missing", False
+    if empty := _empty_end(partition, first):
+        text = (
+            "it is not of this log, move it and its"
+            if len(empty) == 1
+            else "they are not of this log, move them and their"
+        )
+        files = f"{' and '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty"
+        then = f"then the log ends at offset {first}; else the end of the segment before is missing"
+        return f"no file has them, and {files}: if {text} indexes away, and {then}", False
     if first < base:
         # A truncation leaves such a gap only if a new segment begins with the next append.
         text = "they are missing between two files, and nothing shows that the log was compacted"

@@ -239,7 +239,7 @@ class _Examination:
         self._name(name, f"{why}it has no index")
 
     def judge_end(self) -> None:
-        """Segments after the end of the log; and one in the last place whose offsets another segment has."""
+        """Segments after the end of the log; and those in the last places whose offsets other segments have."""
         names = [name for name in self._names if name not in self.reasons]
         end = self._files.log_end_offset
         beyond = [name for name in names if end is not None and name > end]
@@ -249,27 +249,33 @@ class _Examination:
             if headers is not None and headers.has_certain_end and headers.end == end:
                 for name in beyond:
                     why = f"{_log(last)} ends at offset {end}, and there the log ended at its last clean stop"
-                    self._name(name, f"{why}{self._what_it_is(self.headers(name))}")
+                    inner = self.headers(name)
+                    is_empty = inner is not None and inner.is_whole and not len(inner)
+                    self._name(name, f"{why}; this file is empty" if is_empty else f"{why}{self._what_it_is(inner)}")
                 return
-        if len(names) < 2:
-            return
+        while len(names) > 1 and (reason := self._why_last(names)) is not None:
+            self._name(names.pop(), reason)
+
+    def _why_last(self, names: Sequence[int]) -> str | None:
+        """Why the last one of these is not a segment of the log; None if that is not certain."""
         try:
             if _starts_at_name(self._files.path_of(names[-1], LOG_SUFFIX), names[-1]):
-                return
+                return None
         except OSError:
-            return
+            return None
         inner = self.headers(names[-1])
         if inner is None or not len(inner) or inner.start >= inner.name:
-            return
+            return None
         at = bisect.bisect_right(names, inner.start) - 1
         holder = self.headers(names[at])
         if holder is None or holder is inner:
-            return
+            return None
         end_holder = holder if holder.has_all_batches_of(inner) else self._last_holder(inner, names[at:-1])
-        if end_holder is not None:
-            have = "has" if end_holder is holder else f"to {_log(end_holder.name)} have"
-            why = f"{_log(holder.name)} {have} its offsets, which are below its name"
-            self._name(inner.name, f"{why}{self._what_it_is(inner)}")
+        if end_holder is None:
+            return None
+        have = "has" if end_holder is holder else f"to {_log(end_holder.name)} have"
+        why = f"{_log(holder.name)} {have} its offsets, which are below its name"
+        return f"{why}{self._what_it_is(inner)}"
 
     def _last_holder(self, inner: Headers, names: Sequence[int]) -> Headers | None:
         """Of segments that have the offsets of the inner one, without a gap from the first of these names on, the last

@@ -77,6 +77,8 @@ class Problem(NamedTuple):
     explained: bool = False
     #: A file has a wrong name, or is another log's: only a person can know which, so a repair leaves the log alone.
     is_wrong_name: bool = False
+    #: A gap before the last files, which are empty: they may not be of the log.
+    is_before_empty: bool = False
     #: A file is not a segment of the log: a broker that starts may cut off a part of a sound one for it.
     is_misplaced: bool = False
 

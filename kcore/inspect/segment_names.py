@@ -50,6 +50,8 @@ def right_base(
     start = own[0].first
     if start == name or (following is not None and start >= following):
         return None
+    if before_name is not None and start <= before_name:
+        return None  # it is of other offsets than those after the segment before
     if before and before[-1].last + 1 != start:
         return None
     if start > name:
@@ -68,6 +70,7 @@ def wrong_names(directory: str, names: Sequence[int]) -> dict[int, int]:
     file that cannot be read, and one with messages of magic 0 or 1 there, has no wrong name."""
     wrong = {}
     before_name = None
+    taken = {*names}
     for name, following in pairwise([*names, None]):
         assert name is not None
         own = _first_spans(segment_file(directory, name, LOG_SUFFIX), name)
@@ -76,7 +79,7 @@ def wrong_names(directory: str, names: Sequence[int]) -> dict[int, int]:
             before = _last_spans(directory, before_name, name if own[0].first > name else None)
         if own and (before or before_name is None or own[0].first < name):
             start = right_base(name, own, before, before_name, following)
-            if start is not None:
+            if start is not None and start not in taken:
                 wrong[start] = name
         before_name = name
     return wrong

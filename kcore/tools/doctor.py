@@ -324,6 +324,7 @@ class DirectoryExamination(_Examination):
                     only_gaps=all(problem.gaps for problem in found),
                     wrong_name=found[0].is_wrong_name,
                     misplaced=found[0].is_misplaced,
+                    before_empty=found[-1].is_before_empty,
                 ),
             )
 

@@ -291,10 +291,11 @@ def of_damage(
     only_gaps: bool = False,
     wrong_name: bool = False,
     misplaced: bool = False,
+    before_empty: bool = False,
 ) -> Finding:
     """problems: of one partition, or of the small files of a data directory, as `kcore verify` names them.  only_gaps:
     all of them are offsets that no file here has.  wrong_name: the first one is of a file's name.  misplaced: the
-    first one is of a segment that is not one of the log."""
+    first one is of a segment that is not one of the log.  before_empty: the files after the last gap are empty."""
     first, *others = problems
     more = f", and {counted(len(others), 'damaged place')} more" if others else ""
     quoted = shlex.quote(directory)
@@ -304,6 +305,8 @@ def of_damage(
             "no repair brings these records back: copy the segment from a backup or from another replica, or delete "
             "this replica while another broker leads the partition, and its broker copies it anew"
         )
+        if before_empty:
+            mend = f"move what is empty and not of this log away; if it is of it, {mend}"
     elif misplaced:
         mend += ", before a broker starts on it"
     elif wrong_name:

@@ -350,6 +350,79 @@ def test_after_an_unclean_stop_a_last_file_whose_offsets_several_segments_have_i
     assert_only(340, own, before, f"{name(0)} to {name(200)} have its offsets", "has the offsets 50 to 224")
 
 
+@pytest.mark.parametrize(
+    "placed",
+    [
+        [("other", 50, 340), ("other", 0, 400)],
+        [("other", 0, 340), ("other", 50, 400)],
+        [("own", 0, 300), ("own", 100, 400)],  # which go on from each other
+        [("small", 50, 340), ("small", 100, 360)],
+        [("small", 50, 340), ("own", 200, 350), ("other", 0, 400)],
+    ],
+)
+def test_after_an_unclean_stop_several_last_files_of_other_logs_are_a_line_each_and_are_all_set_aside(
+    placed, own, tmp_path
+):
+    before = logs(own)
+    sources = {
+        "own": own,
+        "other": make(tmp_path / "other", [[5] * 10, [5] * 35], b"other"),
+        "small": make(tmp_path / "small", [[5] * 10] * 3, b"small"),
+    }
+    for source, base, to in placed:
+        copy(sources[source], base, own, to)
+    crash(own)
+    found = damage(own)
+    assert sorted(file for file, _ in found) == [name(to) for _, _, to in placed]
+    assert all(text.startswith("not a segment of this log: ") for _, text in found), found
+    plans = plan_repair(str(own.parent))
+    assert not any(plan.losses or plan.beyond_repair for plan in plans)
+    apply_in_place(str(own.parent), plans)
+    assert logs(own) == before
+    assert {path.name for path in own.glob("*.repair-cut")} == {f"{name(to)}.repair-cut" for _, _, to in placed}
+    assert not [problem for problem in verify(str(own.parent)) if not problem.explained]
+
+
+@pytest.mark.parametrize("names", [[340], [340, 400]])
+def test_after_an_unclean_stop_an_empty_file_beyond_the_end_is_said_to_be_empty_and_what_to_do(names, own, capsys):
+    """It may be the log's: a power loss can take the end of the segment before."""
+    before = logs(own)
+    for base in names:
+        (own / name(base)).touch()
+    crash(own)
+    ((file, text),) = damage(own)
+    files = " and ".join(map(name, names))
+    assert file == name(names[-1]) and text.startswith(
+        f"gap: offsets 280..{names[-1] - 1}: no file has them, and {files} "
+    )
+    assert "empty" in text and "then the log ends at offset 280" in text
+    status, events = run_json(capsys, "doctor", own.parent)
+    (finding,) = (event for event in events if event.get("kind") == "damage")
+    assert status == 1 and finding["mend"].startswith(
+        "move what is empty and not of this log away; if it is of it, no "
+    )
+    (plan, _) = plan_repair(str(own.parent))
+    assert not plan.losses and [problem.text for problem in plan.beyond_repair] == [text]
+    for base in names:
+        for path in own.glob(f"{base:020}.*"):
+            path.rename(own.parent.parent / path.name)
+    assert logs(own) == before and damage(own) == []
+
+
+def test_after_a_clean_stop_an_empty_file_beyond_the_end_is_said_to_be_empty_and_goes(own):
+    before = logs(own)
+    (own / name(340)).touch()
+    assert_only(340, own, before, "there the log ended at its last clean stop; this file is empty")
+
+
+def test_an_empty_file_before_those_of_another_log_hides_none_of_them(own):
+    (own / name(340)).touch()
+    copy(own, 0, own, 400)
+    crash(own)
+    found = dict(damage(own))
+    assert found[name(400)].startswith("not a segment of this log: ") and f"{name(340)} is empty" in found[name(340)]
+
+
 def test_no_wrong_base_offset_of_a_single_last_batch_makes_it_another_log_s(tmp_path):
     """A flipped bit moves it to offsets that the log has elsewhere."""
     own = make(tmp_path / "data", [[5] * 20, [5] * 20, [5]])
