@@ -24,9 +24,10 @@ class ClientSettings:
         raise NotImplementedError
 
     def confluent(self, **settings: Any) -> dict[str, Any]:
-        """For a producer or an admin client of confluent-kafka; in names of `settings` _ stands for each dot."""
+        """For a producer or an admin client of confluent-kafka; in names of `settings` _ stands for each dot, but in
+        log_level and those of callbacks (error_cb, on_delivery), which have it themselves."""
         defaults = {"bootstrap_servers": self.bootstrap_servers, "reconnect_backoff_ms": _BACKOFF_MS}
-        return {key.replace("_", "."): value for key, value in (defaults | settings).items()}
+        return {_librdkafka_name(key): value for key, value in (defaults | settings).items()}
 
     def confluent_consumer(self, group_id: str, **settings: Any) -> dict[str, Any]:
         """For a consumer of confluent-kafka.  With group_protocol="consumer" the broker says how often a member sends
@@ -62,6 +63,11 @@ class ClientSettings:
     def faststream_subscriber(self, group_id: str, **settings: Any) -> dict[str, Any]:
         """For @broker.subscriber("topic", **...) of both."""
         return _consumer(group_id) | settings
+
+
+def _librdkafka_name(key: str) -> str:
+    has_underscores = key == "log_level" or key.endswith("_cb") or key.startswith("on_")
+    return key if has_underscores else key.replace("_", ".")
 
 
 def _consumer(group_id: str) -> dict[str, Any]:

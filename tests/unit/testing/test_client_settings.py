@@ -33,6 +33,15 @@ def test_confluent_kafka(kafka):
         assert consumer.poll(30).value() == b"a book"
 
 
+def test_names_of_confluent_kafka_with_an_underscore_keep_it(kafka):
+    def called(*_):
+        pass
+
+    settings = dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_delivery"), called)
+    confluent_kafka.Producer(kafka.confluent(log_level=2, linger_ms=0, **settings)).list_topics(timeout=30)
+    confluent_kafka.Consumer(kafka.confluent_consumer("shop", on_commit=called, log_level=2)).close()
+
+
 def test_aiokafka(kafka):
     async def run():
         async with aiokafka.AIOKafkaProducer(**kafka.aiokafka(linger_ms=0)) as producer:
