@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture, KafkaTestSupport
     from kcore.testing.kafka_marker import KafkaMarker
     from kcore.testing.log_tail import LogTail
@@ -28,6 +29,9 @@ BROKERS = 3
 #: Of a test: the fixtures that it has, by name, and what their brokers have logged.
 _USED = pytest.StashKey["dict[str, KafkaTestSupport]"]()
 _LOG: pytest.StashKey[LogTail] = pytest.StashKey()
+_HAS_FAILED: pytest.StashKey[bool] = pytest.StashKey()
+#: How long the connections of clients that a test has just closed may be left.
+_CLOSING_S = 0.5
 
 
 class _InstalledModules(MetaPathFinder):
@@ -71,6 +75,7 @@ def pytest_runtest_makereport(
     """Add to the report of a test that fails what its brokers hold and have logged."""
     report = yield
     if report.failed and report.when != "teardown":
+        item.stash[_HAS_FAILED] = True
         for name, used in item.stash.get(_USED, {}).items():
             report.sections.append((name, _description(used)))
         log = item.stash.get(_LOG, None)
@@ -116,6 +121,27 @@ def kafka(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaFix
         with _clock_of_test(kafka, marker):
             yield kafka
         kafka.end_faults()
+        if request.node.stash.get(_HAS_FAILED, False):
+            _report_left_clients(request.node, broker)
+
+
+def _report_left_clients(item: pytest.Item, broker: Broker) -> None:
+    """Say in the report of a test that has failed that the lines of its clients about a lost broker come from the end
+    of this one."""
+    from kcore.testing.waits import Wait, WaitTimedOut
+
+    try:
+        server = broker.running.server
+        Wait(lambda: server.connection_count == 0, "no connection", str).run(_CLOSING_S)
+    except RuntimeError:
+        pass  # the test has stopped it
+    except WaitTimedOut:
+        item.add_report_section(
+            "teardown",
+            "kafka",
+            "clients of this test were still connected when its broker stopped: close them in the test.  Their lines "
+            "about lost and refused connections from then on, also in reports of later tests, have no other cause",
+        )
 
 
 def _clock_of_test(kafka: KafkaTestSupport, marker: KafkaMarker) -> AbstractContextManager[None]:

@@ -47,6 +47,34 @@ def test_the_report_of_a_failing_test_shows_topics_offsets_groups_explanations_a
     )
 
 
+def test_the_report_of_a_failing_test_says_that_clients_are_left_that_go_on_to_look_for_the_broker(pytester):
+    pytester.makepyfile("""
+        import confluent_kafka
+
+        KEPT = []
+
+        def test_left(kafka):
+            KEPT.append(confluent_kafka.Consumer(kafka.confluent_consumer("shop", log_level=2)))
+            KEPT[0].list_topics(timeout=60)
+            assert False
+
+        def test_closed(kafka):
+            with confluent_kafka.Consumer(kafka.confluent_consumer("shop")) as consumer:
+                consumer.list_topics(timeout=60)
+            assert False
+
+        def test_passes(kafka):
+            KEPT.append(confluent_kafka.Consumer(kafka.confluent_consumer("shop", log_level=2)))
+            KEPT[1].list_topics(timeout=60)
+    """)
+    result = run_pytest(pytester, "-rA")
+    result.assert_outcomes(failed=2, passed=1)
+    (line,) = [line for line in result.outlines if "clients of this test" in line]
+    assert line.startswith("clients of this test were still connected when its broker stopped: ")
+    result.stdout.fnmatch_lines(["*_ test_left _*", "*- Captured kafka teardown -*", line, "*_ test_closed _*"])
+    result.stdout.no_fnmatch_line("*Connection refused (after*")  # log_level=2
+
+
 def test_the_report_names_open_transactions():
     with kcore.Broker() as broker:
         broker.create_topic("orders", 2)
