@@ -170,10 +170,9 @@ def _decoded(data: bytes) -> str:
 
 def _store_cluster_id(store: MetadataStore, cluster_id: str) -> str:
     """The stored cluster id: this one, unless there is one already."""
-    node = store.get(znodes.CLUSTER_ID)
-    if node is None:
-        try:
-            store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
-        except NodeExists:  # another broker was faster
-            node = store.get(znodes.CLUSTER_ID)
-    return _decoded(node.data) if node is not None else cluster_id
+    try:
+        store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+    except NodeExists:
+        node = store.get(znodes.CLUSTER_ID)
+        return _decoded(node.data) if node is not None else cluster_id
+    return cluster_id
