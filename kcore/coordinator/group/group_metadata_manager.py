@@ -47,6 +47,7 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
+    meaning_of,
 )
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
@@ -76,7 +77,7 @@ def _error_for_members(error: ApiError) -> ApiError:
         return RebalanceInProgress(str(error))
     if isinstance(error, _TOO_LARGE):
         return UnknownServerError(str(error))
-    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
+    return meaning_of(error, _APPEND_ERRORS)(str(error))
 
 
 def error_for_consumers(error: ApiError) -> ApiError:
@@ -409,7 +410,7 @@ class GroupMetadataManager:
                     if isinstance(error, _TOO_LARGE):
                         error_code = InvalidCommitOffsetSize.code
                     else:
-                        error_code = _APPEND_ERRORS.get(type(error), type(error)).code
+                        error_code = meaning_of(error, _APPEND_ERRORS).code
             results.update(dict.fromkeys(accepted, error_code))
             callback(results)
 

@@ -31,6 +31,7 @@ from kcore.errors import (
     RequestTimedOut,
     UnknownServerError,
     UnknownTopicOrPartition,
+    meaning_of,
 )
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
@@ -57,8 +58,8 @@ _MAX_TOMBSTONE_BYTES = 256 << 10
 
 
 def _error_for_producers(error: ApiError) -> ApiError:
-    meaning = _APPEND_ERRORS.get(type(error))
-    return error if meaning is None else meaning(f"{type(error).__name__}: {error}")
+    meaning = meaning_of(error, _APPEND_ERRORS)
+    return error if meaning is type(error) else meaning(f"{type(error).__name__}: {error}")
 
 
 class TransactionEntry:

@@ -55,6 +55,27 @@ def test_a_full_disk_refuses_records_of_its_partition_and_takes_them_again(kafka
     assert values(kafka) == [b"a cup"] and values(kafka, 1) == [b"a pen"]
 
 
+def test_a_client_tries_again_what_a_coordinator_could_not_store_on_a_full_disk(kafka):
+    producer = confluent_kafka.Producer(kafka.confluent(transactional_id="shop"))
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce("orders", b"a book", partition=0)
+    producer.flush(60)
+    consumer = confluent_kafka.Consumer(kafka.confluent_consumer("shop", enable_auto_commit=False))
+    offsets = [confluent_kafka.TopicPartition("orders", 1, 7)]
+    with kafka.disk_fault("full", times=1) as full:
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+    assert full.hits == 1
+    with kafka.disk_fault("full", times=1) as full:
+        producer.commit_transaction(60)
+    assert full.hits == 1
+    with kafka.disk_fault("full", times=1) as full:
+        consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 1)], asynchronous=False)
+    assert full.hits == 1
+    assert kafka.committed_offsets("shop") == {("orders", 0): 1, ("orders", 1): 7}
+    consumer.close()
+
+
 def test_of_a_topic_with_several_partitions_a_disk_fault_needs_to_know_which(kafka):
     with pytest.raises(ValueError, match="orders has 2 partitions: say in which one the disk fails, partition=0 say"):
         kafka.disk_fault("full", "orders")
