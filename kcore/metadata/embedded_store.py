@@ -5,10 +5,10 @@ a topic nor a block of producer ids is forgotten when the machine stops.
 
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
 it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes; at once
-if the session's process has ended (session_locks.py).  Time in which no process could write (another program has locked
-the file), or only the one that polls (on a slow disk), does not count: all counts of silence begin again after it.  A
-store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while it is
-idle.
+if the session's process has ended (session_locks.py).  Time in which only the one that polls could write (its commits
+take long on a slow disk) does not count.  Nor does time in which no process could (another program has locked the file):
+all counts of silence begin again after it.  A store that has left no watch and made no ephemeral node has neither a row
+nor a thread, and costs nothing while it is idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
@@ -203,8 +203,9 @@ class EmbeddedStore(MetadataStore):
         self._last_poll_ms = 0.0
         # The last poll has found the file locked.
         self._is_locked_out = False
-        # A transaction of this store has locked the file for so long that heartbeats of others may have failed.
-        self._has_kept_out_others = False
+        # For how long since the last poll transactions of this store have locked the file, so that no other one could
+        # write a heartbeat.
+        self._kept_out_ms = 0.0
         # Since when another program has the file locked, on SYSTEM_TIME's clock: a call has tried since then.
         self._locked_since_ms: float | None = None
         # Device and inode of the file, None for a database without a file.
@@ -610,11 +611,9 @@ class EmbeddedStore(MetadataStore):
 
     def _end_silent_sessions(self, now_ms: float) -> bool:
         """False if the file is locked; then none was ended."""
-        if self._has_kept_out_others:
-            self._has_kept_out_others = False
-            self._observed = {}
         observed = {}
-        gap_ms = now_ms - self._last_poll_ms
+        gap_ms = max(0.0, now_ms - self._last_poll_ms - self._kept_out_ms)
+        self._kept_out_ms = 0.0
         for session_id, timeout_ms, heartbeat in self._sessions:
             if session_id == self._session_id:
                 continue
@@ -829,8 +828,7 @@ class EmbeddedStore(MetadataStore):
                 self._db.execute("ROLLBACK")
             raise
         finally:
-            if SYSTEM_TIME.hi_res_clock_ms() - begin_ms >= _POLL_BUSY_TIMEOUT_MS:
-                self._has_kept_out_others = True
+            self._kept_out_ms += SYSTEM_TIME.hi_res_clock_ms() - begin_ms
 
 
 def silence_after(silence_ms: float, gap_ms: float, timeout_ms: float) -> float:

@@ -360,15 +360,18 @@ class MetadataStore(ABC):
                 return
             except MultiFailed as error:
                 is_parent = error.index < len(parents)
-                missing = self._missing_parents(path) if is_parent or isinstance(error.cause, NoNode) else []
-                if missing == parents:  # else another client has made or deleted one
+                # Another client may have made a parent since, or deleted one: again, with what is missing now.
+                if not isinstance(error.cause, (NoNode, NodeExists) if is_parent else NoNode):
                     raise error.cause from None
-                parents = missing
+                parents = self._missing_parents(path)
 
     def _missing_parents(self, path: str) -> list[str]:
+        """The first one first.  Raises NoNode for a store without a root, as a ZooKeeper's chroot that is not there."""
         missing: list[str] = []
         parent = parent_of(path)
-        while parent != "/" and self.get(parent) is None:
+        while self.get(parent) is None:
+            if parent == "/":
+                raise NoNode(parent)
             missing.insert(0, parent)
             parent = parent_of(parent)
         return missing

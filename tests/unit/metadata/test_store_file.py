@@ -127,6 +127,31 @@ def test_no_session_is_ended_for_the_time_in_which_the_observer_itself_had_locke
     assert observer.get("/dead") is None
 
 
+def test_a_silent_session_ends_also_beside_an_observer_whose_commits_take_long(opened, monkeypatch):
+    clock = MockTime()
+    monkeypatch.setattr(embedded_store, "SYSTEM_TIME", clock)
+    dead, observer = opened(clock), opened(clock)
+    dead.create("/dead", ephemeral=True)
+    observer.create("/observer", ephemeral=True)
+    observer.poll()
+    apply = observer._apply
+
+    def apply_slowly(operations):
+        clock.sleep(TIMEOUT_MS // 6)
+        return apply(operations)
+
+    monkeypatch.setattr(observer, "_apply", apply_slowly)
+    silent_ms = 0
+    while silent_ms < TIMEOUT_MS:
+        assert observer.get("/dead") is not None
+        observer.create("/n", sequential=True)
+        observer.poll()  # it does not count the time of the commit
+        pass_time(clock, TIMEOUT_MS // 3, observer)
+        silent_ms += TIMEOUT_MS // 3
+    observer.poll()
+    assert observer.get("/dead") is None and observer.get("/observer") is not None
+
+
 def test_a_poll_that_finds_the_file_locked_calls_the_watches_and_the_next_poll_is_soon(path, opened):
     clock = MockTime()
     store, other = opened(clock), opened(clock)
