@@ -6,9 +6,9 @@ a topic nor a block of producer ids is forgotten when the machine stops.
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
 it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes; at once
 if the session's process has ended (session_locks.py).  Time in which only the one that polls could write (its commits
-take long on a slow disk) does not count.  Nor does time in which no process could (another program has locked the file):
-all counts of silence begin again after it.  A store that has left no watch and made no ephemeral node has neither a row
-nor a thread, and costs nothing while it is idle.
+take long on a slow disk) does not count.  Nor does time in which no process could (another program has locked the
+file): all counts of silence begin again after it.  A store that has left no watch and made no ephemeral node has
+neither a row nor a thread, and costs nothing while it is idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
