@@ -3,6 +3,7 @@
 import random
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError, LogClosed, OffsetOutOfRange
 from kcore.log.log_columns import iterate_columns
+from kcore.log.log_iteration import check_nothing_lost
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.log.segment_file import RecoveryResult
@@ -351,6 +353,38 @@ def test_a_log_that_grows_while_it_is_walked_for_lost_records_has_lost_none(tmp_
         half_a_batch = RecoveryResult(100, 50, None, 3)  # what a walk finds while another thread cuts and appends
         log = interrupted(log, read_columns=lambda segment: None, scan=lambda segment: half_a_batch)
         list(iterate_columns(log, 0, None, ["offset"], False, 1 << 20))
+
+
+WHOLE, HALF = RecoveryResult(100, 0, None, 9), RecoveryResult(100, 50, None, 9)
+
+
+def log_of(*walks, cut_to=30):
+    """Segments of ten offsets each, and what the walks of each find; another thread cuts the log before the lock."""
+
+    class Lock:
+        def __enter__(self):
+            log.log_end_offset = cut_to
+
+        def __exit__(self, *_):
+            pass
+
+    def segment(number, found):
+        left = list(found)
+        return SimpleNamespace(base_offset=10 * number, log_path=f"{number}.log", scan=lambda *_, **__: left.pop(0))
+
+    segments = [segment(number, found) for number, found in enumerate(walks)]
+    log = SimpleNamespace(
+        log_end_offset=30, lock=Lock(), segments=SimpleNamespace(from_floor=lambda offset: segments[offset // 10 :])
+    )
+    return log
+
+
+def test_lost_records_are_looked_for_in_each_segment_before_the_place_where_the_log_goes_on():
+    with pytest.raises(CorruptMessage, match=r"1\.log: nothing can be read after position 100"):
+        check_nothing_lost(log_of([WHOLE], [HALF, HALF], [WHOLE]), 5, 25)
+    check_nothing_lost(log_of([WHOLE], [WHOLE], [HALF, HALF]), 5, 20)  # what is lost, if anything, is beyond
+    check_nothing_lost(log_of([WHOLE], [HALF, WHOLE], [WHOLE]), 5, 25)  # it was being written
+    check_nothing_lost(log_of([WHOLE], [HALF, HALF], [WHOLE], cut_to=24), 5, 25)
 
 
 @pytest.mark.parametrize("base_offset", [16, 17, 1000, 2**62])
