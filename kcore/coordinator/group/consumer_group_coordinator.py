@@ -429,13 +429,15 @@ class ConsumerGroupCoordinator:
                 return None
             return CoordinatorNotAvailable("a write of the group before this one has failed")
 
+        def failed() -> None:
+            """At the first batch that fails: what is written from now on must not build on this write."""
+            live.unsaved = (live.unsaved or set()) | touched
+            live.num_failed += 1
+
         def stored(error: ApiError | None) -> None:
             with group:
                 del live.waiting[number]
-                if error is not None:
-                    live.unsaved = (live.unsaved or set()) | touched
-                    live.num_failed += 1
-                elif group.is_unloaded:
+                if error is None and group.is_unloaded:
                     error = NotCoordinator(group.group_id)
                 for callback in write.callbacks:
                     group.after_unlock(partial(callback, error))
@@ -444,7 +446,7 @@ class ConsumerGroupCoordinator:
             # Several batches, of which the last may be missing when another coordinator loads them.  With the epoch in
             # the first, that one computes a new target.
             records.sort(key=lambda record: not is_group_epoch(record))
-        self._manager.store_records(group, records, stored, refusal)
+        self._manager.store_records(group, records, stored, refusal, failed)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -288,12 +288,14 @@ class GroupMetadataManager:
         records: Sequence[tuple[bytes, bytes | None]],
         callback: Callable[[ApiError | None], None],
         refusal: Callable[[], ApiError | None] = lambda: None,
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         """Under the group's lock: write keys and values (None: a tombstone); callback(error) runs without the lock.
 
         Records that fit no single batch are written in order in as many as they need.  After a batch that could not be
         appended none follows, so what is in the log is all or the first part.
         refusal(), before each append: why there shall be none.
+        on_failed(), under the group's lock: as soon as one batch has failed; others may still wait for their answers.
         """
         first = group.first_records
         if self.fits_batch(group, records):
@@ -304,6 +306,8 @@ class GroupMetadataManager:
 
         def appended(error: ApiError | None) -> None:
             with group:
+                if error is not None and not any(statuses):
+                    on_failed()
                 statuses.append(error)
                 if len(statuses) < len(batches):
                     return

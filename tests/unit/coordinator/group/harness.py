@@ -86,7 +86,10 @@ class MemoryLog:
 
 
 class MemoryReplicaManager:
-    """Appends at once, unless `held` is a list (then they wait in it) or `error` is set (then they fail)."""
+    """Appends at once, unless `held` is a list (then they wait in it) or `error` is set (then they fail).
+
+    unanswered: if it is a list, answers to what is in the log wait in it, as for followers.
+    """
 
     def __init__(self):
         self.logs = {}
@@ -95,6 +98,7 @@ class MemoryReplicaManager:
         self.missing = set()
         self.error = None
         self.held = None
+        self.unanswered = None
 
     def get_partition(self, topic_partition):
         assert topic_partition.topic == OFFSETS_TOPIC
@@ -125,7 +129,15 @@ class MemoryReplicaManager:
                 statuses[topic_partition] = ProducePartitionStatus(None, base_offset)
             except MessageTooLarge as error:
                 statuses[topic_partition] = ProducePartitionStatus(error)
-        response_callback(statuses)
+        if self.unanswered is not None and self.error is None:
+            self.unanswered.append(lambda: response_callback(statuses))
+        else:
+            response_callback(statuses)
+
+    def answer(self, number):
+        """The first ones of what waits."""
+        for _ in range(number):
+            self.unanswered.pop(0)()
 
     def release(self):
         held, self.held = self.held, None

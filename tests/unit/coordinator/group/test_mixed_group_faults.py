@@ -312,6 +312,56 @@ def test_a_write_that_builds_on_one_that_failed_is_not_in_the_log_either(mixed):
     assert mixed.restarted().value() == mixed.value()
 
 
+def leave_is_partly_refused(mixed, meanwhile=lambda: None):
+    """a's leave is written as two batches: the first is in the log and waits for followers, the second is refused.
+
+    meanwhile: done before the second.
+    """
+    manager = mixed.replica_manager
+    append_records, appends = manager.append_records, []
+
+    def append_the_first(*args):
+        appends.append(args)
+        if len(appends) == 1:
+            append_records(*args)
+            limited(mixed, 1_000_000)
+            meanwhile()
+        else:
+            manager.append_records, manager.error = append_records, errors.NotEnoughReplicas("one is missing")
+            append_records(*args)
+            manager.error = None
+
+    manager.append_records, manager.unanswered = append_the_first, []
+    limited(mixed, 110)
+    left = mixed.leave_new("a")
+    assert (left.waits, len(appends)) == (True, 2)
+    return left
+
+
+def test_what_follows_a_write_of_which_a_batch_was_refused_does_not_build_on_it_though_another_batch_waits(mixed):
+    mixed.two_members()
+    left = leave_is_partly_refused(mixed)
+    answer = mixed.beat("b", 2, of_t(2, 3))
+    assert holders(mixed) == {number: ["b"] for number in range(4)}
+    mixed.replica_manager.answer(2)
+    assert (left.error_code, answer.error_code) == (errors.CoordinatorNotAvailable.code, 0)
+    assert mixed.restarted().value() == mixed.value()
+    before = len(mixed.records())
+    mixed.replica_manager.unanswered = None
+    assert mixed.beat("b", mixed.value().members["b"].epoch).error_code == 0
+    assert len(mixed.records()) == before  # what the failed write should have brought was written once
+
+
+def test_what_was_under_way_when_a_batch_before_it_was_refused_is_not_in_the_log_though_another_batch_waits(mixed):
+    mixed.two_members()
+    answers = []
+    left = leave_is_partly_refused(mixed, lambda: answers.append(mixed.beat("b", 2, of_t(2, 3))))
+    assert answers[0].error_code == errors.CoordinatorNotAvailable.code
+    assert all(len(members) == 1 for members in holders(mixed).values())
+    mixed.replica_manager.answer(1)
+    assert left.error_code == errors.CoordinatorNotAvailable.code
+
+
 def test_of_a_new_group_the_log_has_no_member_without_those_before_it(mixed):
     answers = []
     during_the_next_append(mixed, lambda: answers.append(mixed.join_new("b")))
