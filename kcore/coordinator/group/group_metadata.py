@@ -29,6 +29,7 @@ from kcore.purgatory.timer import TimerTask
 logger = logging.getLogger(__name__)
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+PendingOffsets = dict[TopicPartition, list[OffsetAndMetadata]]
 #: In bytes, of the strings in records and of older versions of requests.
 MAX_STRING_SIZE = 2**15 - 1
 
@@ -92,11 +93,12 @@ class GroupMetadata:
         #: until one has reached the log.
         self.first_records: tuple[tuple[bytes, bytes | None], ...] = ()
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
+        #: Those that are on their way to the log, in the order of their commits.
+        self.pending_offset_commits: PendingOffsets = {}
         #: By producer id: offsets of open transactions that are in the log.
         self.transactional_offsets: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         #: Those that are on their way to it; their producers are in transactional_offsets too.
-        self.pending_transactional_commits: dict[int, dict[TopicPartition, list[OffsetAndMetadata]]] = {}
+        self.pending_transactional_commits: dict[int, PendingOffsets] = {}
         self._time = time
         self._supported_protocols: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -370,37 +372,32 @@ class GroupMetadata:
 
     def prepare_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit is on its way to the log."""
-        self.pending_offset_commits.update(offsets)
+        _add_pending(self.pending_offset_commits, offsets)
 
     def complete_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int) -> None:
-        """The commit is in the log at append_offset; a later record of a partition replaces an earlier one."""
-        for topic_partition, value in offsets.items():
+        """The commit is in the log at append_offset; a later record of a partition replaces an earlier one.
+
+        What was deleted meanwhile stays deleted.
+        """
+        for topic_partition in _take_pending(self.pending_offset_commits, offsets):
             committed = self.offsets.get(topic_partition)
-            # Deleted meanwhile when it is no longer pending at all.
-            if topic_partition in self.pending_offset_commits and (
-                committed is None or committed.append_offset < append_offset
-            ):
-                self.offsets[topic_partition] = CommittedOffset(append_offset, value)
-        self.fail_offset_commit(offsets)
+            if committed is None or committed.append_offset < append_offset:
+                self.offsets[topic_partition] = CommittedOffset(append_offset, offsets[topic_partition])
 
     def fail_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        """It is no longer on its way; a newer commit of the same partition may be."""
-        for topic_partition, value in offsets.items():
-            if self.pending_offset_commits.get(topic_partition) is value:
-                del self.pending_offset_commits[topic_partition]
+        """It is no longer on its way; other commits of the same partitions may be."""
+        _take_pending(self.pending_offset_commits, offsets)
 
     def prepare_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """A commit inside a transaction is on its way to the log."""
         self.transactional_offsets.setdefault(producer_id, {})
-        pending = self.pending_transactional_commits.setdefault(producer_id, {})
-        for topic_partition, value in offsets.items():
-            pending.setdefault(topic_partition, []).append(value)
+        _add_pending(self.pending_transactional_commits.setdefault(producer_id, {}), offsets)
 
     def complete_transactional_commit(
         self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int
     ) -> None:
         """It is in the log at append_offset; unless the transaction has ended meanwhile, it waits for that."""
-        for topic_partition in self._take_pending(producer_id, offsets):
+        for topic_partition in _take_pending(self.pending_transactional_commits.get(producer_id, {}), offsets):
             in_log = self.transactional_offsets[producer_id]
             before = in_log.get(topic_partition)
             if before is None or before.append_offset < append_offset:
@@ -408,24 +405,10 @@ class GroupMetadata:
 
     def fail_transactional_commit(self, producer_id: int, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         """It is not in the log."""
-        self._take_pending(producer_id, offsets)
+        _take_pending(self.pending_transactional_commits.get(producer_id, {}), offsets)
         if not self.transactional_offsets.get(producer_id) and not self.pending_transactional_commits.get(producer_id):
             self.transactional_offsets.pop(producer_id, None)
             self.pending_transactional_commits.pop(producer_id, None)
-
-    def _take_pending(
-        self, producer_id: int, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> list[TopicPartition]:
-        """A commit is no longer on its way; its partitions, without those that were deleted or whose transaction has
-        ended meanwhile."""
-        pending, found = self.pending_transactional_commits.get(producer_id, {}), []
-        for topic_partition, value in offsets.items():
-            before = pending.get(topic_partition, [])
-            left = [other for other in before if other is not value]
-            if len(left) < len(before):
-                found.append(topic_partition)
-                _set_or_remove(pending, topic_partition, left)
-        return found
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """The marker of a producer's transaction is in the log, after its offsets."""
@@ -450,6 +433,9 @@ class GroupMetadata:
         """Partitions that open transactions have an offset of, also one on its way to the log."""
         return [*self.transactional_offsets.values(), *self.pending_transactional_commits.values()]
 
+    def _pending(self) -> list[PendingOffsets]:
+        return [self.pending_offset_commits, *self.pending_transactional_commits.values()]
+
     def all_offset_partitions(self) -> set[TopicPartition]:
         """Partitions that have an offset, also one on its way to the log or in an open transaction."""
         return {*self.offsets, *self.pending_offset_commits}.union(*self._in_transactions())
@@ -460,9 +446,7 @@ class GroupMetadata:
         for topic_partition in topic_partitions:
             committed = [self.offsets, *self.transactional_offsets.values()]
             found = [offsets[topic_partition].value for offsets in committed if topic_partition in offsets]
-            if topic_partition in self.pending_offset_commits:
-                found.append(self.pending_offset_commits[topic_partition])
-            for pending in self.pending_transactional_commits.values():
+            for pending in self._pending():
                 found += pending.get(topic_partition, ())
             if found:
                 values[topic_partition] = found
@@ -475,9 +459,7 @@ class GroupMetadata:
             for offsets in (self.offsets, *self.transactional_offsets.values()):
                 if topic_partition in offsets and id(offsets[topic_partition].value) in ids:
                     del offsets[topic_partition]
-            if id(self.pending_offset_commits.get(topic_partition)) in ids:
-                del self.pending_offset_commits[topic_partition]
-            for pending in self.pending_transactional_commits.values():
+            for pending in self._pending():
                 left = [value for value in pending.get(topic_partition, ()) if id(value) not in ids]
                 _set_or_remove(pending, topic_partition, left)
 
@@ -519,11 +501,25 @@ class GroupMetadata:
         return f"GroupMetadata({self.group_id}, {self.state.value}, generation={self.generation_id})"
 
 
-def _set_or_remove(
-    pending: dict[TopicPartition, list[OffsetAndMetadata]],
-    topic_partition: TopicPartition,
-    left: list[OffsetAndMetadata],
-) -> None:
+def _add_pending(pending: PendingOffsets, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    for topic_partition, value in offsets.items():
+        pending.setdefault(topic_partition, []).append(value)
+
+
+def _take_pending(pending: PendingOffsets, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[TopicPartition]:
+    """A commit is no longer on its way; its partitions, without those that were deleted or whose transaction has ended
+    meanwhile."""
+    found = []
+    for topic_partition, value in offsets.items():
+        before = pending.get(topic_partition, [])
+        left = [other for other in before if other is not value]
+        if len(left) < len(before):
+            found.append(topic_partition)
+            _set_or_remove(pending, topic_partition, left)
+    return found
+
+
+def _set_or_remove(pending: PendingOffsets, topic_partition: TopicPartition, left: list[OffsetAndMetadata]) -> None:
     if left:
         pending[topic_partition] = left
     else:

@@ -257,6 +257,44 @@ def test_a_commit_between_a_deletion_and_its_tombstones_stays(harness):
     assert restarted(harness).committed() == harness.committed() == {T0: 2, T1: 1}
 
 
+@pytest.mark.parametrize("is_in_log", [True, False])
+def test_an_offset_that_is_deleted_while_its_commit_is_under_way_stays_deleted_though_a_newer_commit_is_under_way(
+    harness, is_in_log
+):
+    harness.commit({T0: 1, T1: 1})
+    manager, deleted = harness.replica_manager, Answer()
+    manager.unanswered = []
+    older = harness.commit({T0: 10})
+    harness.coordinator.admin.delete_offsets("g", [T0], deleted)
+    append_records = manager.append_records
+
+    def fail_after_the_answers(timeout_ms, required_acks, internal, origin, entries, callback):
+        manager.append_records = append_records
+        manager.answer(2)
+        if is_in_log:
+            append_records(timeout_ms, required_acks, internal, origin, entries, lambda statuses: None)
+        error = (errors.RequestTimedOut if is_in_log else errors.NotEnoughReplicas)("")
+        callback(dict.fromkeys(entries, ProducePartitionStatus(error)))
+
+    manager.append_records = fail_after_the_answers
+    newer = harness.commit({T0: 20})
+    assert older.result == deleted.partitions == {T0: 0}
+    assert newer.result[T0] != 0
+    assert harness.committed() == {T1: 1}
+    assert restarted(harness).committed() == ({T0: 20, T1: 1} if is_in_log else {T1: 1})
+
+
+def test_of_several_commits_that_are_under_way_a_deletion_removes_each(harness):
+    harness.commit({T0: 1, T1: 1})
+    manager, deleted = harness.replica_manager, Answer()
+    manager.unanswered = []
+    commits = [harness.commit({T0: offset}) for offset in (10, 11)]
+    harness.coordinator.admin.delete_offsets("g", [T0], deleted)
+    manager.answer(3)
+    assert [commit.result for commit in commits] == [{T0: 0}] * 2 and deleted.partitions == {T0: 0}
+    assert restarted(harness).committed() == harness.committed() == {T1: 1}
+
+
 def test_no_offsets_to_delete_leave_an_empty_group_as_it_is(harness):
     (join,) = harness.stable_group()
     harness.leave(join.member_id)

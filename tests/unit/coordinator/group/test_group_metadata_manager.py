@@ -33,9 +33,9 @@ def test_of_two_commits_on_their_way_to_the_log_the_first_that_arrives_leaves_th
         group.prepare_offset_commit({topic_partition: newer})
         group.complete_offset_commit({topic_partition: older}, 100)
         assert group.offsets == {topic_partition: CommittedOffset(100, older)}
-        assert group.pending_offset_commits == {topic_partition: newer}
+        assert group.pending_offset_commits == {topic_partition: [newer]}
         group.fail_offset_commit({topic_partition: older})
-        assert group.pending_offset_commits == {topic_partition: newer}
+        assert group.pending_offset_commits == {topic_partition: [newer]}
         group.complete_offset_commit({topic_partition: newer}, 101)
         assert group.offsets == {topic_partition: CommittedOffset(101, newer)}
         assert group.pending_offset_commits == {}
@@ -52,7 +52,7 @@ def test_an_older_commit_whose_append_completes_after_a_newer_ones_does_not_repl
         group.complete_offset_commit({topic_partition: second}, 101)
         group.complete_offset_commit({topic_partition: first}, 100)
         assert group.offsets == {topic_partition: CommittedOffset(101, second)}
-        assert group.pending_offset_commits == {topic_partition: third}
+        assert group.pending_offset_commits == {topic_partition: [third]}
         group.complete_offset_commit({topic_partition: third}, 102)
         assert group.offsets == {topic_partition: CommittedOffset(102, third)}
 
