@@ -25,7 +25,7 @@ from kcore.coordinator.group.consumer_group import (
     with_resolved,
     without_members,
 )
-from kcore.coordinator.group.consumer_group_records import Record, is_group_epoch, records_between
+from kcore.coordinator.group.consumer_group_records import Record, Touched, is_group_epoch, records_between
 from kcore.coordinator.group.group_config import ConsumerGroupSettings, GroupConfig
 from kcore.coordinator.group.group_metadata import GroupMetadata, GroupState
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, error_for_consumers, metadata_record
@@ -366,7 +366,7 @@ class ConsumerGroupCoordinator:
         before, unsaved = live.value, live.unsaved
         if live.is_stored and group.first_records:
             # They remove records of this protocol too, if the group had it before; so all is written after them.
-            unsaved = (unsaved or set()) | before.members.keys()
+            unsaved = (unsaved or Touched()).union(Touched(frozenset(before.members)))
         stored = before if live.is_stored else None
         if after.members.keys() < before.members.keys():
             # Never refused: a member that is gone would keep its partitions.
@@ -384,7 +384,7 @@ class ConsumerGroupCoordinator:
             if member is not before.members.get(member_id):
                 self._watch_revocation(group, live, member, before.members.get(member_id))
         if records and (after is not before or live.unsaved is not None):
-            touched = _touched(stored or ConsumerGroup(group.group_id), after) | (unsaved or set())
+            touched = _touched(stored or ConsumerGroup(group.group_id), after).union(unsaved or Touched())
             live.is_stored, live.unsaved = True, None
             self._write(group, live, records, touched, on_stored)
         elif live.waiting:
@@ -414,7 +414,7 @@ class ConsumerGroupCoordinator:
         group: GroupMetadata,
         live: LiveConsumerGroup,
         records: list[Record],
-        touched: set[str],
+        touched: Touched,
         on_stored: WriteCallback,
     ) -> None:
         live.num_writes += 1
@@ -431,7 +431,7 @@ class ConsumerGroupCoordinator:
 
         def failed() -> None:
             """At the first batch that fails: what is written from now on must not build on this write."""
-            live.unsaved = (live.unsaved or set()) | touched
+            live.unsaved = touched.union(live.unsaved or Touched())
             live.num_failed += 1
 
         def stored(error: ApiError | None) -> None:
@@ -554,12 +554,17 @@ def _assignments(group: GroupMetadata) -> dict[str, bytes]:
     return {member_id: member.assignment for member_id, member in group.members.items()}
 
 
-def _touched(before: ConsumerGroup, after: ConsumerGroup) -> set[str]:
-    """Members of which something may differ."""
-    ids = {*before.members, *after.members}
-    return {
+def _touched(before: ConsumerGroup, after: ConsumerGroup) -> Touched:
+    """That of which something may differ."""
+    members = frozenset(
         member_id
-        for member_id in ids
+        for member_id in {*before.members, *after.members}
         if before.members.get(member_id) is not after.members.get(member_id)
         or before.targets.get(member_id) != after.targets.get(member_id)
-    }
+    )
+    regexes = frozenset(
+        regex
+        for regex in {*before.resolved, *after.resolved}
+        if before.resolved.get(regex) is not after.resolved.get(regex)
+    )
+    return Touched(members, regexes)

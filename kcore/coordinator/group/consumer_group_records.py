@@ -8,7 +8,7 @@ partitions of the subscribed topics, was written by Kafka up to 4.0; what it sai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -48,6 +48,19 @@ _OF_GROUP = (GROUP_EPOCH, PARTITION_METADATA, TARGET_EPOCH)
 Record = tuple[bytes, bytes | None]
 
 
+class Touched(NamedTuple):
+    """Members, and regular expressions, of which writes had records: what a failed one may have left as it was."""
+
+    members: frozenset[str] = frozenset()
+    regexes: frozenset[str] = frozenset()
+
+    def union(self, *others: Touched) -> Touched:
+        return Touched(
+            self.members.union(*(other.members for other in others)),
+            self.regexes.union(*(other.regexes for other in others)),
+        )
+
+
 class ConsumerGroupKey(NamedTuple):
     """record_type: one of those above.  name: the member's id, of type 16 the regular expression, of others ""."""
 
@@ -73,24 +86,22 @@ def read_consumer_group_key(data: bytes) -> ConsumerGroupKey | None:
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def records_between(
-    old: ConsumerGroup | None, new: ConsumerGroup, unsaved: Collection[str] | None = None
-) -> list[Record]:
+def records_between(old: ConsumerGroup | None, new: ConsumerGroup, unsaved: Touched | None = None) -> list[Record]:
     """What turns the records of old (None: there are none) into those of new.
 
-    unsaved: members whose records of before did not reach the log, if any did not: these are written as they are now,
-    and so are the epochs.  Members that are gone come first, since what they had may be another's now.
+    unsaved: what of the records of before did not reach the log, if any did not: it is written as it is now, and so are
+    the epochs.  Members that are gone come first, since what they had may be another's now.
     """
     group_id = new.group_id
     before = old if old is not None else ConsumerGroup(group_id)
-    again = set(unsaved or ())
+    again, regexes = unsaved or Touched()
     records: list[Record] = []
-    for member_id in [m for m in {**before.members, **dict.fromkeys(again)} if m not in new.members]:
+    for member_id in [m for m in {**before.members, **dict.fromkeys(sorted(again))} if m not in new.members]:
         records += [(_key(record_type, group_id, member_id), None) for record_type in (CURRENT, TARGET, MEMBER)]
     known = {member_id: member for member_id, member in before.members.items() if member_id not in again}
     records += _changed_members(MEMBER, group_id, known, new, _member_value)
     resolved = before.resolved if unsaved is None else {}
-    records += [(_regex_key(group_id, r), None) for r in sorted(before.resolved) if r not in new.resolved]
+    records += [(_regex_key(group_id, r), None) for r in sorted({*before.resolved, *regexes}) if r not in new.resolved]
     records += [(_regex_key(group_id, r), _regex_value(v)) for r, v in new.resolved.items() if resolved.get(r) != v]
     if old is None or unsaved is not None or (old.epoch, old.metadata_hash) != (new.epoch, new.metadata_hash):
         epoch = ConsumerGroupMetadataValue(epoch=new.epoch, metadata_hash=new.metadata_hash)
@@ -131,15 +142,15 @@ def is_group_epoch(record: Record) -> bool:
     return int.from_bytes(key[:2], "big") == GROUP_EPOCH
 
 
-def tombstones(group: ConsumerGroup, others: Collection[str] = ()) -> list[Record]:
-    """What removes all records of a group.  others: former members whose records may still be in the log."""
-    group_id = group.group_id
-    members = dict.fromkeys((*group.members, *others))
+def tombstones(group: ConsumerGroup, others: Touched | None = None) -> list[Record]:
+    """What removes all records of a group.  others: what else may still have records in the log."""
+    group_id, (other_members, other_regexes) = group.group_id, others or Touched()
+    members = dict.fromkeys((*group.members, *sorted(other_members)))
     return [
         *((_key(t, group_id, member_id), None) for t in (CURRENT, TARGET) for member_id in members),
         (_key(TARGET_EPOCH, group_id), None),
         *((_key(MEMBER, group_id, member_id), None) for member_id in members),
-        *((_regex_key(group_id, regex), None) for regex in group.resolved),
+        *((_regex_key(group_id, regex), None) for regex in dict.fromkeys((*group.resolved, *sorted(other_regexes)))),
         (_key(GROUP_EPOCH, group_id), None),
     ]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, FindTopic, member_by_id
-from kcore.coordinator.group.consumer_group_records import Record, tombstones
+from kcore.coordinator.group.consumer_group_records import Record, Touched, tombstones
 from kcore.coordinator.group.regex_resolver import RegexState
 from kcore.errors import ApiError, IllegalGeneration, StaleMemberEpoch, UnknownMemberId, UnsupportedVersion
 from kcore.purgatory.timer import TimerTask
@@ -42,9 +42,9 @@ class Session:
 
 
 class Write(NamedTuple):
-    """One that is under way.  touched: members of which it has records.  callbacks: who waits for it."""
+    """One that is under way.  touched: what it has records of.  callbacks: who waits for it."""
 
-    touched: set[str]
+    touched: Touched
     callbacks: list[WriteCallback]
 
 
@@ -54,14 +54,14 @@ class LiveConsumerGroup:
 
     value: as its records say once all writes that are under way are in the log.
     assigned_at_ms: when its target was computed last, in ms of the hi-res clock; None if not since this broker has it.
-    unsaved: members whose records a write did not bring into the log; None if there is no such write.
+    unsaved: that whose records a write did not bring into the log; None if there is no such write.
     waiting: by number, writes that are under way.  num_failed: writes that have failed.
     """
 
     value: ConsumerGroup
     assigned_at_ms: float | None = None
     is_stored: bool = False
-    unsaved: set[str] | None = None
+    unsaved: Touched | None = None
     waiting: dict[int, Write] = field(default_factory=dict)
     num_writes: int = 0
     num_failed: int = 0
@@ -69,10 +69,10 @@ class LiveConsumerGroup:
     regexes: RegexState = field(default_factory=RegexState)
 
     def tombstones(self) -> list[Record]:
-        """What removes all its records, also those of former members whose removal may not reach the log."""
+        """What removes all its records, also those whose removal may not reach the log."""
         if not self.is_stored:
             return []
-        return tombstones(self.value, (self.unsaved or set()).union(*(w.touched for w in self.waiting.values())))
+        return tombstones(self.value, (self.unsaved or Touched()).union(*(w.touched for w in self.waiting.values())))
 
     def refused_commits(
         self,

@@ -9,6 +9,7 @@ import pytest
 from kcore.coordinator.group.consumer_group import ConsumerGroup, ConsumerMember, MemberState, ResolvedRegex
 from kcore.coordinator.group.consumer_group_records import (
     ConsumerGroupReplay,
+    Touched,
     read_consumer_group_key,
     records_between,
     tombstones,
@@ -162,8 +163,17 @@ def test_only_what_has_changed_is_written():
 def test_what_did_not_reach_the_log_is_written_again():
     other = replace(MEMBER, member_id="n")
     now = replace(GROUP, members={"n": other}, targets={"n": frozenset()})
-    records = records_between(now, now, ["m", "n"])
+    records = records_between(now, now, Touched(frozenset({"m", "n"})))
     assert replayed(EXPECTED.items(), records) == now
+
+
+def test_the_removal_of_a_regular_expression_that_did_not_reach_the_log_is_written_again():
+    unsaved = Touched(regexes=frozenset({"u.*"}))
+    of_regexes = [(k, v) for k, v in records_between(GROUP, GROUP, unsaved) if k[1] == 16]
+    assert of_regexes == [(struct.pack(">h", 16) + short("g") + short("u.*"), None)]
+    assert [(k, v) for k, v in tombstones(GROUP, unsaved) if k[1] == 16] == of_regexes
+    still_there = records_between(PATTERN_GROUP, PATTERN_GROUP, unsaved)
+    assert [v is None for k, v in still_there if k[1] == 16] == [False]
 
 
 def test_records_of_an_unknown_version_and_cut_ones_are_refused_and_change_nothing():

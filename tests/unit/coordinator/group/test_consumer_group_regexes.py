@@ -10,7 +10,7 @@ from kcore.coordinator.group.consumer_assignors import TopicOfGroup
 from kcore.coordinator.group.regex_resolver import NAMES_OF_A_TASK
 from kcore.coordinator.group.topic_patterns import compile_pattern
 
-from .harness import Consumers, of_t
+from .harness import Answer, Consumers, of_t
 
 A = uuid.UUID(int=11)
 MIN_MS, REFRESH_MS = 10_000, 600_000
@@ -195,6 +195,52 @@ def test_CG_36_the_last_member_with_an_expression_ends_its_record(consumers):
     consumers.leave_new("b")
     assert regex_records(consumers)[-1].value is None
     assert consumers.value().resolved == {}
+
+
+def one_leaves_whose_expression_stays_in_the_log(consumers):
+    """a, the only one with an expression; b stays."""
+    join(consumers)
+    consumers.join_new("b", ("u",))
+    look_up(consumers)
+    consumers.replica_manager.error = errors.NotEnoughReplicas("one is missing")
+    assert consumers.leave_new("a").error_code == errors.CoordinatorNotAvailable.code
+    consumers.replica_manager.error = None
+    assert consumers.value().resolved == {} and regex_records(consumers)[-1].value is not None
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_CG_36_the_end_of_an_expression_that_could_not_be_stored_is_stored_with_the_next_change(consumers, is_deleted):
+    one_leaves_whose_expression_stays_in_the_log(consumers)
+    if is_deleted:
+        assert consumers.leave_new("b").error_code == 0
+        assert consumers.delete_groups("g") == {"g": 0}
+        assert consumers.restarted().group() is None
+        last = {record.key: record.value for record in consumers.records()}
+        assert set(last.values()) == {None}
+    else:
+        assert consumers.beat("b", consumers.value().members["b"].epoch).error_code == 0
+        assert consumers.restarted().value() == consumers.value()
+    assert regex_records(consumers)[-1].value is None
+
+
+def test_CG_36_a_group_that_is_deleted_while_the_end_of_an_expression_is_under_way_leaves_no_record(consumers):
+    join(consumers)
+    look_up(consumers)
+    manager = consumers.replica_manager
+    append_records = manager.append_records
+
+    def fail_after_the_deletion(*args):
+        manager.append_records = append_records
+        consumers.coordinator.admin.delete_groups(["g"], Answer())
+        manager.error = errors.NotEnoughReplicas("one is missing")
+        append_records(*args)
+        manager.error = None
+
+    manager.append_records = fail_after_the_deletion
+    assert consumers.leave_new("a").error_code == errors.CoordinatorNotAvailable.code
+    assert consumers.restarted().group() is None
+    last = {record.key: record.value for record in consumers.records()}
+    assert set(last.values()) == {None}
 
 
 def test_a_look_up_that_ends_after_the_member_has_left_writes_nothing(consumers):
