@@ -269,7 +269,7 @@ class GroupMetadataManager:
                 error = error_for_client(error)
             callback(error)
 
-        self._append_after_unlock(group, batch, appended)
+        group.after_unlock(lambda: self._append(group, batch, appended))
 
     def fits_batch(self, group: GroupMetadata, records: Collection[tuple[bytes, bytes | None]]) -> bool:
         """Under the group's lock: whether store_records() makes one batch of them, which the log takes."""
@@ -324,8 +324,7 @@ class GroupMetadataManager:
             if failed is not None:
                 appended(failed)
             else:
-                partition = self.partition_for(group.group_id)
-                self.partitions.append(partition, batch, lambda status: appended(status.error))
+                self._append(group, batch, lambda status: appended(status.error))
 
         for batch in batches:
             group.after_unlock(partial(append, self._batch_of(batch)))
@@ -424,7 +423,8 @@ class GroupMetadataManager:
             group.prepare_transactional_commit(producer[0], accepted)
             with self.partitions.lock:
                 self._groups_of_producers.setdefault(producer[0], set()).add(group)
-        self._append_after_unlock(group, builder.build(), appended)
+        batch = builder.build()
+        group.after_unlock(lambda: self._append(group, batch, appended))
 
     @staticmethod
     def _complete_commit(
@@ -460,11 +460,15 @@ class GroupMetadataManager:
             with group:
                 group.end_transaction(producer_id, is_commit)
 
-    def _append_after_unlock(
+    def _append(
         self, group: GroupMetadata, batch: bytearray, appended: Callable[[ProducePartitionStatus], None]
     ) -> None:
-        partition = self.partition_for(group.group_id)
-        group.after_unlock(lambda: self.partitions.append(partition, batch, appended))
+        """Under no lock.  NotCoordinator for a group that has been unloaded since it handed this in: where this broker
+        leads the partition again, the records would come after those of the group that was loaded."""
+        if group.is_unloaded:
+            appended(ProducePartitionStatus(NotCoordinator(group.group_id)))
+        else:
+            self.partitions.append(self.partition_for(group.group_id), batch, appended)
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
@@ -569,8 +573,7 @@ class GroupMetadataManager:
         records: Iterable[tuple[bytes, bytes | None]],
         callback: Callable[[ApiError | None], None],
     ) -> None:
-        partition = self.partition_for(group.group_id)
-        self.partitions.append(partition, self._batch_of(records), lambda status: callback(status.error))
+        self._append(group, self._batch_of(records), lambda status: callback(status.error))
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 

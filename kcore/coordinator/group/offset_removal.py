@@ -63,9 +63,7 @@ class OffsetRemoval:
         group.after_unlock(self._remove)
 
     def _append_batch(self, batch: Tombstones) -> None:
-        if self._group.is_unloaded:
-            self._appended(batch, NotCoordinator(self._group.group_id))
-        elif self._missing:
+        if self._missing:
             self._appended(batch, self._error)  # what is in the log is the first part
         else:
             self._append(batch, partial(self._appended, batch))

@@ -6,9 +6,11 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_load import GroupLoad
+from kcore.coordinator.group.member_metadata import GroupMember
 
-from .harness import Harness
+from .harness import Answer, Consumers, Harness
 
 DEADLINE_S = 60
 TP = TopicPartition("t", 0)
@@ -292,6 +294,83 @@ def test_a_commit_that_reaches_the_log_after_the_group_was_loaded_again_is_not_a
     harness.replica_manager.release()
     assert harness.committed() == {TP: 1}
     assert late.result == {TP: errors.NotCoordinator.code}
+
+
+def simple_commit(harness):
+    answer = harness.commit({TP: 2})
+    return lambda: answer.result[TP]
+
+
+def commit_in_transaction(harness):
+    answer, offsets = Answer(), {TP: OffsetAndMetadata(2)}
+    harness.coordinator.offsets.commit_in_transaction("g", GroupMember(), (7, 0), offsets, answer)
+    return lambda: answer.result[TP]
+
+
+def join_new(harness):
+    answer = harness.join_new("a")
+    return lambda: answer.error_code
+
+
+def delete_offsets(harness):
+    answer = Answer()
+    harness.coordinator.admin.delete_offsets("g", [TP], answer)
+    return lambda: answer.error_code
+
+
+@pytest.mark.parametrize("request_", [simple_commit, commit_in_transaction, join_new, delete_offsets])
+def test_what_waits_for_its_append_while_the_group_is_unloaded_and_loaded_again_does_not_get_into_the_log(request_):
+    """Behind an append that takes long.  The next coordinator would take it for newer than what was written since."""
+    harness = Consumers()
+    harness.commit({TP: 1, ("t", 1): 1})
+    coordinator, manager, partition = (
+        harness.coordinator,
+        harness.replica_manager,
+        harness.coordinator.partition_for("g"),
+    )
+    append_records, codes = manager.append_records, []
+
+    def move_before(*args):
+        manager.append_records = append_records
+        codes.append(request_(harness))
+        coordinator.on_resignation(partition, 1)
+        coordinator.on_election(partition, 2)
+        harness.scheduler.tick()
+        assert harness.commit({TP: 3}).result == {TP: errors.NONE}
+        append_records(*args)
+
+    manager.append_records = move_before
+    first = harness.commit({("t", 1): 2})
+    assert first.result == {("t", 1): errors.NotCoordinator.code}
+    before = harness.records()
+    assert codes[0]() == errors.NotCoordinator.code
+    assert [record.offset for record in harness.records()] == [record.offset for record in before] == [0, 1, 2, 3]
+    again = harness.restarted()
+    assert again.committed()[TP] == harness.committed()[TP] == 3
+    assert again.group().consumer is None and not again.group().has_transactional_offset(TP)
+
+
+def test_metadata_that_wait_for_their_append_while_the_group_is_unloaded_do_not_get_into_the_log():
+    harness = Consumers()
+    (join,) = harness.stable_group()
+    coordinator, manager, partition = (
+        harness.coordinator,
+        harness.replica_manager,
+        harness.coordinator.partition_for("g"),
+    )
+    append_records = manager.append_records
+
+    def leave_and_move_before(*args):
+        manager.append_records = append_records
+        assert harness.leave(join.member_id) is None
+        coordinator.on_resignation(partition, 1)
+        coordinator.on_election(partition, 2)
+        harness.scheduler.tick()
+        append_records(*args)
+
+    manager.append_records = leave_and_move_before
+    harness.commit({TP: 1}, join.member_id, join.generation_id)
+    assert harness.state() == harness.restarted().state() == "Stable"
 
 
 def test_a_group_that_is_unloaded_while_its_partition_is_being_loaded_does_not_rebalance(monkeypatch):
