@@ -609,7 +609,8 @@ class GroupCoordinator:
 
     def _expire_pending_member(self, group: GroupMetadata, member_id: str) -> None:
         with group:
-            if group.state is not GroupState.DEAD and member_id in group.pending_members:
+            if member_id in group.pending_members:
+                # Also of a Dead group, which goes on if its removal fails.
                 group.forget_pending(member_id)
                 self._maybe_complete_join(group)
 

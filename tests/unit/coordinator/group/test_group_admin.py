@@ -241,6 +241,29 @@ def test_a_deletion_of_which_a_part_reaches_the_log_has_removed_that_part(harnes
     assert restarted(harness).group() is None
 
 
+def test_a_rebalance_does_not_wait_for_a_member_whose_time_to_join_ended_while_a_deletion_that_failed_was_under_way(
+    harness,
+):
+    harness.commit({T0: 1})
+    assert harness.join(require_known_member_id=True).error_code == errors.MemberIdRequired.code
+    manager = harness.replica_manager
+    append_records = manager.append_records
+
+    def fail_after_the_session(*args):
+        harness.advance(10_000)
+        manager.error = errors.NotEnoughReplicas("")
+        append_records(*args)
+
+    manager.append_records = fail_after_the_session
+    assert harness.delete_groups("g") == {"g": errors.CoordinatorNotAvailable.code}
+    manager.append_records, manager.error = append_records, None
+    assert not harness.group().pending_members
+    (join,) = harness.stable_group()
+    harness.join()
+    again = harness.join(join.member_id)
+    assert again.error_code == 0 and len(again.members) == 2
+
+
 def test_a_commit_between_a_deletion_and_its_tombstones_stays(harness):
     harness.commit({T0: 1, T1: 1})
     append_records, commits = harness.replica_manager.append_records, []
