@@ -259,6 +259,16 @@ def test_offsets_stay_when_an_empty_group_is_one_of_the_classic_protocol_again(c
     assert code_of(again.value) == errors.GroupIdNotFound.code
 
 
+def test_a_group_that_had_members_of_the_new_protocol_is_gone_when_it_is_deleted_before_its_next_write(consumers):
+    """A member of the classic protocol has asked for an id; no record of that protocol has been written."""
+    consumers.join_new("a")
+    consumers.leave_new("a")
+    assert consumers.join(require_known_member_id=True).error_code == errors.MemberIdRequired.code
+    assert consumers.delete_groups("g") == {"g": 0}
+    assert consumers.restarted().group() is None
+    assert set({record.key: record.value for record in consumers.records()}.values()) == {None}
+
+
 def test_classic_requests_of_a_member_of_the_new_protocol_are_of_an_unknown_member(consumers):
     consumers.join_new("a")
     assert code_of(consumers.coordinator.heartbeat, "g", "a", None, 1) == errors.UnknownMemberId.code
@@ -552,6 +562,28 @@ def test_a_refused_join_leaves_a_group_that_another_request_makes_meanwhile(how)
     else:
         assert answers[0].result == {("t", 0): 0}
         assert mixed.group().all_offset_partitions() == {("t", 0)}
+
+
+def test_a_refused_join_leaves_a_group_whose_records_of_the_new_protocol_are_still_to_be_removed():
+    """Of a member that came and left meanwhile, before a classic one that came and left too."""
+    mixed = MixedGroup()
+    manager = mixed.coordinator.manager
+    find_group = manager.find_group
+
+    def come_and_leave_meanwhile(*args, create=False, **more):
+        if create:
+            manager.find_group = find_group
+            mixed.join_new("b")
+            assert mixed.leave_new("b").error_code == 0
+            classic = mixed.join(require_known_member_id=True)
+            assert mixed.leave(classic.member_id) == 0
+        return find_group(*args, create=create, **more)
+
+    manager.find_group = come_and_leave_meanwhile
+    assert mixed.join_new("a", topics=None, regex="(").error_code == errors.InvalidRegularExpression.code
+    assert listed(mixed) == ["g"]
+    assert mixed.delete_groups("g") == {"g": 0}
+    assert mixed.restarted().group() is None
 
 
 def test_a_request_that_has_found_a_group_which_a_refused_join_made_is_told_to_try_again(consumers):

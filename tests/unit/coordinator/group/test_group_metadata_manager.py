@@ -70,6 +70,27 @@ def test_an_offset_that_is_removed_while_its_commit_is_on_its_way_to_the_log_sta
         assert not group.all_offset_partitions()
 
 
+def test_a_removal_leaves_what_was_committed_since_its_values_were_taken():
+    topic_partition = TopicPartition("t", 0)
+    group = GroupMetadata("g", MockTime())
+    older, newer, oldest_of_7, newer_of_7 = (OffsetAndMetadata(5) for _ in range(4))
+    with group:
+        group.prepare_offset_commit({topic_partition: older})
+        group.complete_offset_commit({topic_partition: older}, 100)
+        group.prepare_transactional_commit(7, {topic_partition: oldest_of_7})
+        group.complete_transactional_commit(7, {topic_partition: oldest_of_7}, 101)
+        values = group.values_of([topic_partition])
+        group.prepare_offset_commit({topic_partition: newer})
+        group.complete_offset_commit({topic_partition: newer}, 102)
+        group.prepare_transactional_commit(7, {topic_partition: newer_of_7})
+        group.complete_transactional_commit(7, {topic_partition: newer_of_7}, 103)
+        group.remove_offsets(values)
+        assert group.offsets == {topic_partition: CommittedOffset(102, newer)}
+        assert group.transactional_offsets == {7: {topic_partition: CommittedOffset(103, newer_of_7)}}
+        group.remove_offsets(group.values_of([topic_partition]))
+        assert not group.all_offset_partitions()
+
+
 def restarted(harness, **config):
     """Another coordinator over the same offsets topic, with everything loaded."""
     config.setdefault("offsets_topic_num_partitions", harness.config.offsets_topic_num_partitions)

@@ -296,6 +296,21 @@ def test_a_commit_that_reaches_the_log_after_the_group_was_loaded_again_is_not_a
     assert late.result == {TP: errors.NotCoordinator.code}
 
 
+def test_a_deletion_that_is_committed_after_the_group_was_loaded_again_is_not_acknowledged():
+    """What was loaded may still have what was to be deleted: the client asks again."""
+    harness = Harness()
+    harness.commit({TP: 1, ("t", 1): 1})
+    manager, answer = harness.replica_manager, Answer()
+    manager.unanswered = []
+    harness.coordinator.admin.delete_offsets("g", [TP], answer)
+    coordinator, partition = harness.coordinator, harness.coordinator.partition_for("g")
+    coordinator.on_resignation(partition, 1)
+    coordinator.on_election(partition, 2)
+    harness.scheduler.tick()
+    manager.answer(1)
+    assert answer.error_code == errors.NotCoordinator.code
+
+
 def simple_commit(harness):
     answer = harness.commit({TP: 2})
     return lambda: answer.result[TP]

@@ -175,6 +175,19 @@ def test_offsets_that_are_deleted_while_they_are_pending_stay_deleted_at_the_nex
     assert again.group() is None
 
 
+@pytest.mark.parametrize("others", [{}, {T1: 20}], ids=["all", "one-of-two"])
+def test_offsets_of_a_transaction_that_are_deleted_on_their_way_to_the_log_do_not_come_with_its_end(harness, others):
+    manager, deleted = harness.replica_manager, Answer()
+    manager.held = []
+    committed = harness.commit_in_transaction({T0: 10, **others})
+    harness.coordinator.admin.delete_offsets("g", [T0], deleted)
+    manager.release()
+    assert committed.result[T0] == 0 and deleted.partitions == {T0: 0}
+    assert harness.records()[-1].value is None
+    harness.end()
+    assert (harness.offset(T0), harness.offset(T1)) == (-1, others.get(T1, -1))
+
+
 def test_a_commit_in_a_transaction_between_a_deletion_and_its_tombstones_stays(harness):
     harness.commit_in_transaction({T0: 1, T1: 1}, producer=(8, 0))
     append_records, commits = harness.replica_manager.append_records, []
