@@ -188,7 +188,9 @@ class AdminClient:
     on_silence(address, silence) is called once, on any thread.  If its process is one of this machine and stands still,
     the request ends at once.
 
-    The error of a change that was sent and not answered has a note: a broker may still make it.
+    The error of a change that was sent and not answered has a note: a broker may still make it.  Where such a change is
+    sent again, and the answer is that it is made already (TopicAlreadyExists, UnknownTopicOrPartition of a deletion,
+    GroupIdNotFound), it counts as made.
 
     ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     silent: the brokers that another client has found to be so; `silent` has those of this one.
@@ -213,7 +215,8 @@ class AdminClient:
         # A broker that waits for the controller answers so early that the answer is here in time.
         self._broker_timeout_ms = timeout_ms - min(1000, timeout_ms // 4)
         self._deadline_ms: float | None = None
-        self._is_change_unanswered = False
+        #: Whether a request of this call may have changed something: it was sent, and what became of it is not known.
+        self._is_change_open = False
         self._senders: dict[Address, BlockingSender] = {}
         #: Of the cluster's last description.
         self._brokers: list[Address] = []
@@ -423,12 +426,34 @@ class AdminClient:
             configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
         )
         request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms)
-        response = self._ask_controller(
-            request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
-        )
-        (result,) = response.topics
+        with self._timed() as deadline_ms:
+            response = self._ask_controller(
+                request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
+            )
+            (result,) = response.topics
+            if self._is_made_already(result.error_code, TopicAlreadyExists):
+                size = self._await_size(name, deadline_ms)
+                wanted = (partitions, replication_factor)
+                if assignment:
+                    wanted = len(assignment), max(map(len, assignment))
+                if size is not None and all(want in (-1, has) for want, has in zip(wanted, size, strict=True)):
+                    return size
         raise_error(result.error_code, result.error_message)
         return result.num_partitions, result.replication_factor
+
+    def _await_size(self, name: str, deadline_ms: float) -> tuple[int, int] | None:
+        """How many partitions and replicas a topic has that was just created: the brokers may not know it yet.  None
+        where they do not until the deadline: it is being deleted."""
+        while True:
+            try:
+                partitions = self.describe_cluster([name]).topics[name].partitions
+            except (OSError, ApiError):
+                partitions = {}
+            if partitions:
+                return len(partitions), max(len(partition.replicas) for partition in partitions.values())
+            if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
+                return None
+            self._time.sleep(RETRY_MS)
 
     def create_partitions(self, name: str, count: int) -> None:
         """Grow a topic to this many partitions.  Raises UnknownTopicOrPartition, InvalidPartitions and so on."""
@@ -449,7 +474,8 @@ class AdminClient:
             request, dt.DeleteTopicsResponse, lambda response: [topic.error_code for topic in response.responses]
         )
         for result in response.responses:
-            raise_error(result.error_code, result.error_message)
+            if not self._is_made_already(result.error_code, UnknownTopicOrPartition):
+                raise_error(result.error_code, result.error_message)
 
     def waiting_deletion(self, name: str) -> str | None:
         """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
@@ -630,6 +656,10 @@ class AdminClient:
                 )
             self._time.sleep(RETRY_MS)
 
+    def _is_made_already(self, code: int, kind: type[ApiError]) -> bool:
+        """Whether the last answer of a change has this error, and an earlier attempt may be why."""
+        return code == kind.code and self._is_change_open
+
     def _sender(self, address: Address) -> BlockingSender:
         sender = self._senders.get(address)
         if sender is None:
@@ -663,14 +693,14 @@ class AdminClient:
             is_sent = True
             response = sender.send(request, version)
         except TimeoutError as error:
-            self._is_change_unanswered |= is_sent and _is_change(request)
+            self._is_change_open |= is_sent and is_change(request)
             process = process_of_address(*address)
             why = None if process is None else process.silence_reason()
             reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, f"{reason}{f': {why}' if why else ''}") from error
         except OSError as error:
             is_refused = isinstance(error, ConnectionRefusedError)
-            self._is_change_unanswered |= is_sent and _is_change(request) and not is_refused
+            self._is_change_open |= is_sent and is_change(request) and not is_refused
             silence = self._silent.get(address)
             if silence is not None and isinstance(error, ConnectionAbortedError):
                 if self._senders.get(address) is sender:
@@ -722,11 +752,11 @@ class AdminClient:
         left_ms = self._timeout_ms if outer_ms is None else outer_ms - now_ms
         self._deadline_ms = now_ms + left_ms / share
         if outer_ms is None:
-            self._is_change_unanswered = False
+            self._is_change_open = False
         try:
             yield self._deadline_ms
         except (OSError, KafkaError) as error:
-            if outer_ms is None and self._is_change_unanswered:
+            if outer_ms is None and self._is_change_open:
                 error.add_note(_MAY_FOLLOW)
             raise
         finally:
@@ -747,7 +777,8 @@ def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]
     return (*brokers[start:], *brokers[:start])
 
 
-def _is_change(request: Message) -> bool:
+def is_change(request: Message) -> bool:
+    """Whether it is one that changes a cluster."""
     return request.api_key in _CHANGES and not getattr(request, "validate_only", False)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, silence_text
+from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation, is_change, silence_text
 from kcore.client.monitor import store_lock_at
 from kcore.common.text import plain_error
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
@@ -399,6 +399,8 @@ class GroupClient(AdminClient):
             lambda response: response.results[0].error_code,
         )
         (result,) = response.results
+        if self._is_made_already(result.error_code, GroupIdNotFound):
+            return
         if result.error_code == GroupIdNotFound.code:
             raise GroupIdNotFound(result.error_message or f"there is no group {group_id!r}")
         _raise_error(result.error_code, f"group {group_id!r}", result.error_message)
@@ -447,8 +449,11 @@ class GroupClient(AdminClient):
                 try:
                     to = address()
                     response = self._send(to, request, response_class, max_version)
-                    if error_code(response) not in _PASSING:
+                    code = error_code(response)
+                    if code not in _PASSING:
                         return response
+                    # Its records may be in the log, and be committed later.
+                    self._is_change_open |= is_change(request) and code == CoordinatorNotAvailable.code
                 except CoordinatorNotAvailable as error:
                     failure = error
                 except OSError as error:
