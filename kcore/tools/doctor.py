@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from kcore.client.admin_client import Address, AdminClient, Node, Silence
+from kcore.client.admin_client import Address, AdminClient, ConfigValue, Node, Silence
 from kcore.client.config_client import ConfigClient, ConfigResource, ResourceKind
 from kcore.client.group_client import GroupClient
 from kcore.client.log_dir_client import LogDirClient
@@ -119,14 +119,17 @@ class ClusterExamination(_Examination):
             self._silent = admin.silent
         live = [node for node in state.cluster.brokers.values() if node.broker_id not in state.silent]
         self.examined = {"brokers": len(live), "topics": len(state.cluster.topics), "partitions": len(state.partitions)}
-        yield from findings.of_brokers(state)
+        of_topics = self._topic_configs(state)
+        min_insync = {name: int(config["min.insync.replicas"].value or 1) for name, config in of_topics.items()}
+        yield from findings.of_brokers(state, min_insync)
         for node in live:
             yield from findings.of_denied_brokers(node.broker_id, self._denied_brokers(node))
+        yield from findings.of_refused_writes(state, min_insync)
         yield from findings.of_partitions(state, lambda problem, broker: self._cause(state, problem, broker))
         yield from self._transactions(state, live)
         yield from self._groups()
         yield from self._log_dirs(live)
-        yield from self._settings(state, live)
+        yield from self._settings(state, live, of_topics)
 
     def _client(self, kind: type[_Client]) -> AbstractContextManager[_Client]:
         return cluster_client(kind, self._args, ends_where_locked=True, silent=self._silent)
@@ -233,7 +236,18 @@ class ClusterExamination(_Examination):
                 yield from findings.of_log_dirs(node.broker_id, log_dirs)
         self.examined["directories"] = number
 
-    def _settings(self, state: ClusterState, live: Collection[Node]) -> Iterator[Finding]:
+    def _topic_configs(self, state: ClusterState) -> Mapping[str, Mapping[str, ConfigValue]]:
+        """By topic and setting; empty where they could not be had."""
+        with self._client(ConfigClient) as client:
+            try:
+                return client.topic_configs(state.cluster.topics)
+            except (OSError, ApiError) as error:
+                self._not_examined("the settings of the topics", error)
+                return {}
+
+    def _settings(
+        self, state: ClusterState, live: Collection[Node], of_topics: Mapping[str, Mapping[str, ConfigValue]]
+    ) -> Iterator[Finding]:
         of_brokers = {}
         with self._client(ConfigClient) as client:
             for node in live:
@@ -242,11 +256,6 @@ class ClusterExamination(_Examination):
                     of_brokers[node.broker_id] = client.settings(resource)
                 except (OSError, ApiError) as error:
                     self._not_examined(f"the settings of broker {node.broker_id}", error)
-            try:
-                of_topics = client.topic_configs(state.cluster.topics)
-            except (OSError, ApiError) as error:
-                self._not_examined("the settings of the topics", error)
-                of_topics = {}
         yield from findings.of_broker_settings(of_brokers)
         topics = []
         for name, config in of_topics.items():

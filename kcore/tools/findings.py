@@ -55,7 +55,8 @@ class Cause(NamedTuple):
 # -- a cluster --------------------------------------------------------------------------------------------------------
 
 
-def of_brokers(state: ClusterState) -> Iterator[Finding]:
+def of_brokers(state: ClusterState, min_insync: Mapping[str, int]) -> Iterator[Finding]:
+    """min_insync: min.insync.replicas of the topics where it is known."""
     for number in state.brokers:
         reason = state.silent.get(number)
         if number not in state.cluster.brokers:
@@ -65,7 +66,7 @@ def of_brokers(state: ClusterState) -> Iterator[Finding]:
                 "broker_not_alive",
                 f"broker {number} is not alive, and has {has}{because}",
                 f"{state.to_continue.get(number, 'start it')}; if it does not come back, "
-                f"`kcore reassign TOPIC --to {ids_text(state.cluster.brokers)}`",
+                f"{_without_broker(number, state, min_insync)}",
             )
         elif reason is not None:
             mend = state.to_continue.get(number, "`kcore cluster` asks it again")
@@ -76,6 +77,19 @@ def of_brokers(state: ClusterState) -> Iterator[Finding]:
         yield Finding("store_locked", state.store_lock, "end that process, or let it release the file")
 
 
+def _without_broker(number: int, state: ClusterState, min_insync: Mapping[str, int]) -> str:
+    """What to do when the broker stays away."""
+    live = state.cluster.brokers
+    topics = dict.fromkeys(tp.topic for tp, partition in state.partitions.items() if number in partition.replicas)
+    most = max(((min_insync.get(topic, 1), topic) for topic in topics), key=lambda found: found[0], default=(1, ""))
+    if most[0] <= len(live):
+        return f"`kcore reassign TOPIC --to {ids_text(live)}`"
+    return (
+        f"another broker must take its place: with {counted(len(live), 'broker')}, min.insync.replicas={most[0]} of "
+        f"topic {most[1]} refuses acks=all"
+    )
+
+
 def of_denied_brokers(number: int, denied: Iterable[str]) -> Iterator[Finding]:
     for text in denied:
         yield Finding(
@@ -83,6 +97,31 @@ def of_denied_brokers(number: int, denied: Iterable[str]) -> Iterator[Finding]:
             f"broker {number}: {text}: what `kcore cluster` and clients see of the cluster may be old",
             "an ACL for CLUSTER_ACTION on the cluster, or super.users and a restart, lets them; then start the brokers "
             "one after the other, since a controller does not send again what was refused",
+        )
+
+
+def of_refused_writes(state: ClusterState, min_insync: Mapping[str, int]) -> Iterator[Finding]:
+    """min_insync: as of_brokers().  Not those that no number of live brokers would mend (of_topics()), or that have no
+    leader."""
+    groups: dict[tuple[int, int, tuple[int, ...]], list[PartitionProblem]] = {}
+    for problem in state.problems:
+        partition = problem.partition
+        needed = min_insync.get(problem.topic_partition.topic, 1)
+        if partition.leader >= 0 and len(partition.isr) < needed <= len(partition.replicas):
+            groups.setdefault((len(partition.isr), needed, problem.not_in_sync), []).append(problem)
+    for (isr, needed, missing), problems in groups.items():
+        first = problems[0].topic_partition
+        away = [number for number in missing if number not in state.cluster.brokers or number in state.silent]
+        steps = [state.to_continue.get(number, f"start broker {number}") for number in away]
+        if len(away) < len(missing):
+            steps.append(f"`kcore explain isr {shlex.quote(first.topic)} {first.partition}`")
+        names = some_of([str(problem.topic_partition) for problem in problems])
+        refuse = "refuses" if len(problems) == 1 else "refuse"
+        yield Finding(
+            "acks_all_refused",
+            f"{counted(len(problems), 'partition')} {refuse} acks=all: ISR {isr}, min.insync.replicas {needed} "
+            f"({names})",
+            (" or " if needed - isr == 1 else " and ").join(steps),
         )
 
 

@@ -204,6 +204,54 @@ def test_a_broker_that_is_away_and_what_follows_from_it(capsys):
         assert "topic alone: one replica" in alone["what"]
 
 
+def test_partitions_that_refuse_acks_all_are_a_finding_and_nothing_moves_where_too_few_brokers_live(capsys):
+    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+        cluster.create_topic("orders", 2, min_insync_replicas=2)
+        cluster.create_topic("any", min_insync_replicas=1)
+        servers = cluster.brokers[0].bootstrap_servers
+        cluster.kill(1)
+        cluster.wait_until_led("orders")
+        wait_until(lambda: "broker_not_alive" in examine(capsys, "--bootstrap", servers)[1])
+        _, kinds, _ = examine(capsys, "--bootstrap", servers)
+        assert "acks_all_refused" not in kinds
+        assert kinds["broker_not_alive"][0]["mend"].endswith(
+            "if it does not come back, `kcore reassign TOPIC --to 0,2`"
+        )
+        cluster.kill(2)
+        cluster.wait_until_led("orders")
+        wait_until(lambda: "acks_all_refused" in examine(capsys, "--bootstrap", servers)[1])
+        _, kinds, _ = examine(capsys, "--bootstrap", servers)
+        (refused,) = kinds["acks_all_refused"]
+        assert refused["what"] == "2 partitions refuse acks=all: ISR 1, min.insync.replicas 2 (orders-0, orders-1)"
+        assert refused["mend"] == "start broker 1 or start broker 2"
+        assert [line["mend"] for line in kinds["broker_not_alive"]] == [
+            "start it; if it does not come back, another broker must take its place: with 1 broker, "
+            "min.insync.replicas=2 of topic orders refuses acks=all"
+        ] * 2
+
+
+def refusal(partition, min_insync, silent=(), to_continue=None):
+    nodes = {number: Node(number, "h", 9092 + number, None) for number in range(3)}
+    orders = TopicPartition("orders", 0)
+    cluster = ClusterDescription("id", 0, nodes, {})
+    problem = PartitionProblem(orders, partition, False)
+    silent = dict.fromkeys(silent, "no answer")
+    state = ClusterState(cluster, {orders: partition}, [0, 1, 2], silent, to_continue or {}, [problem], None)
+    return [finding.mend for finding in findings.of_refused_writes(state, min_insync)]
+
+
+def test_what_mends_a_refusal_of_acks_all_depends_on_what_its_other_replicas_do():
+    alone = PartitionDescription(leader=0, leader_epoch=0, replicas=(0, 1, 2), isr=(0,), offline=())
+    explain = "`kcore explain isr orders 0`"
+    assert refusal(alone, {"orders": 2}) == [explain]
+    assert refusal(alone, {"orders": 2}, silent=[1]) == [f"start broker 1 or {explain}"]
+    assert refusal(alone, {"orders": 2}, [1], {1: "continue its process"}) == [f"continue its process or {explain}"]
+    assert refusal(alone, {"orders": 3}, silent=[1, 2]) == ["start broker 1 and start broker 2"]
+    # Enough replicas; a setting that is not known; what no broker can mend, and no leader: those are other findings.
+    assert refusal(alone, {"orders": 1}) == refusal(alone, {}) == refusal(alone, {"orders": 4}) == []
+    assert refusal(alone._replace(leader=-1), {"orders": 2}) == []
+
+
 def test_brokers_that_differ_and_unwise_topics_are_findings(capsys):
     with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
         cluster.create_topic("never", min_insync_replicas=4)
@@ -268,7 +316,7 @@ def test_a_broker_whose_process_stands_still_is_to_be_continued_as_it_has_its_lo
         [PartitionProblem(orders, partition, False)],
         None,
     )
-    found = [*findings.of_brokers(state), *findings.of_partitions(state, lambda problem, number: None)]
+    found = [*findings.of_brokers(state, {}), *findings.of_partitions(state, lambda problem, number: None)]
     mend, reassign = (
         "continue its process: `kill -CONT 4711`",
         "; if it does not come back, `kcore reassign TOPIC --to 1`",
