@@ -318,8 +318,7 @@ class DirectoryExamination(_Examination):
         for path in paths:
             for problem in verify(path, summary, jobs=self._args.jobs, progress=progress):
                 if problem.damage:
-                    directory = problem.path if os.path.isdir(problem.path) else os.path.dirname(problem.path)
-                    problems.setdefault(directory, []).append(problem)
+                    problems.setdefault(_directory_of(problem.path), []).append(problem)
         progress.clear()
         self.examined |= {"files": summary.files, "bytes": summary.bytes}
         for directory, found in problems.items():
@@ -361,6 +360,13 @@ class DirectoryExamination(_Examination):
                     tp, held.first_offset, held.producer_id, held.producer_epoch, -1, held.last_timestamp
                 )
                 yield findings.of_held_log(tp, transaction, directory)
+
+
+def _directory_of(path: str) -> str:
+    """The partition's or data directory of a problem's path.  Under the name of a file there may be a directory, which
+    is none of these."""
+    is_one = os.path.isdir(path) and log_files.kind_of(path) is None
+    return path if is_one else os.path.dirname(path)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from tests.unit.tools.test_diff import plain, replica
 from tests.unit.tools.test_groups import coordinator, member
 from tests.waiting import wait_until
 
+CHECKPOINT = "replication-offset-checkpoint"
 SETTINGS = {"offsets_topic_num_partitions": 1, "log_retention_check_interval_ms": 1 << 62}
 
 
@@ -453,6 +454,23 @@ def test_for_a_copy_of_a_segment_under_another_name_the_repair_is_named(base, tm
     assert finding["mend"] == f"`kcore repair {directory}`, before a broker starts on it"
     # What a start would mend comes after it.
     assert [*kinds].index("damage") < [*kinds].index("unclean_stop")
+
+
+@pytest.mark.parametrize("name", ["orders-0/00000000000000099999.log", "orders-0/partition.metadata", CHECKPOINT])
+def test_for_a_directory_under_the_name_of_a_file_the_repair_of_its_partition_is_named(name, tmp_path, capsys):
+    directory = tmp_path / "data"
+    with kcore.Broker(directory, **SETTINGS) as broker:
+        broker.produce("orders", "a")
+    path = directory / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    status, kinds, _ = examine(capsys, str(directory))
+    (found,) = kinds["damage"]
+    assert (status, kinds.keys()) == (1, {"damage"})
+    assert found["mend"].startswith(f"`kcore repair {path.parent}`")
+    assert main([*found["mend"].split("`")[1].split()[1:], "--apply", "--in-place"]) == 0
+    capsys.readouterr()
+    assert "damage" not in examine(capsys, str(directory))[1]
 
 
 def test_a_transaction_whose_marker_is_damaged_is_not_called_open(tmp_path, capsys):
