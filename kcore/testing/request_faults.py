@@ -166,6 +166,8 @@ class RequestChoice(NamedTuple):
         topic, partition = self.topic, self.partition
         if partition is not None and topic is None:
             raise ValueError("partition without topic: give both")
+        if partition is not None and partition < 0:
+            raise ValueError(f"partition={partition}: expected 0 or more")
 
         def matches(context: RequestContext, body: Message) -> bool:
             if not any(fnmatchcase(context.client_id, pattern) for pattern in patterns):
@@ -204,6 +206,8 @@ def action_of(error: str | type[ApiError] | None, delay: float | None, cut: str 
         code = _error_class(error).code
         return lambda request: _answer_error(request, code)
     if delay is not None:
+        if not 0 <= delay <= threading.TIMEOUT_MAX:
+            raise ValueError(f"delay={delay}: expected 0 seconds or more, at most {threading.TIMEOUT_MAX:.0f}")
         return lambda request: _answer_later(request, delay)
     if cut is not None:
         if cut not in ("before", "after"):
@@ -250,7 +254,10 @@ def _error_class(error: str | type[ApiError]) -> type[ApiError]:
         return error
     by_name = {_plain(error_class.__name__): error_class for error_class in _subclasses(ApiError)}
     if _plain(error) not in by_name:
-        raise ValueError(f"Kafka's protocol has no error {error!r}{_nearest(error, by_name)}")
+        # Those of the protocol; the others say more of one of them.
+        named = {name: error_class for name, error_class in by_name.items() if "code" in vars(error_class)}
+        near = _nearest(error, named) or ": kcore.errors has their names"
+        raise ValueError(f"Kafka's protocol has no error {error!r}{near}")
     return by_name[_plain(error)]
 
 
@@ -261,7 +268,7 @@ def _subclasses(of: type[ApiError]) -> Iterator[type[ApiError]]:
 
 
 def _nearest(name: str, by_name: Mapping[str, ApiKey | type[ApiError]]) -> str:
-    for near in difflib.get_close_matches(_plain(name), by_name, 1):
+    for near in difflib.get_close_matches(_plain(name), by_name, 1, cutoff=0.5):
         found = by_name[near]
         return f": did you mean {found.name if isinstance(found, ApiKey) else found.__name__}?"
     return ""

@@ -115,11 +115,18 @@ def test_after_its_end_requests_take_the_same_way_as_before(kafka):
     ("arguments", "message"),
     [
         ({"api": "Produse", "silent": True}, "no API 'Produse' is served: did you mean PRODUCE?"),
-        ({"error": "NOT_LEADER"}, "no error 'NOT_LEADER'"),
+        ({"error": "NOT_LEADER"}, "no error 'NOT_LEADER': did you mean NotLeaderOrFollower?"),
+        ({"error": "LEADER_GONE"}, "no error 'LEADER_GONE': did you mean LeaderNotAvailable?"),
+        ({"error": "NOT_A_THING"}, "no error 'NOT_A_THING': kcore.errors has their names"),
         ({}, "give one of error, delay, cut and silent: none is given"),
         ({"delay": 1, "silent": True}, "give one of error, delay, cut and silent: delay, silent"),
         ({"cut": "x"}, "cut='x': expected before or after"),
         ({"silent": True, "partition": 1}, "partition without topic"),
+        ({"silent": True, "topic": "orders", "partition": -1}, "partition=-1: expected 0 or more"),
+        *(
+            ({"delay": delay}, f"delay={delay}: expected 0 seconds or more, at most ")
+            for delay in (-1, float("nan"), float("inf"))
+        ),
         ({"silent": True, "times": 0}, "times=0: expected 1 or more"),
         ({"silent": True, "client_id": "c", "from_broker": 1}, "client_id and from_broker are both given"),
     ],
