@@ -6,7 +6,7 @@ Source: Kafka's Errors table, 3.9 and 4.x.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 #: Characters of an error's text, each of four bytes at most.
@@ -46,12 +46,6 @@ NONE = 0
 def for_code(code: int) -> type[ApiError]:
     """The class of an error code; UnknownServerError for a code that is not known here."""
     return _BY_CODE.get(code, UnknownServerError)
-
-
-def meaning_of(error: ApiError, meanings: Mapping[type[ApiError], type[ApiError]]) -> type[ApiError]:
-    """What a table says for the error's class, or for the nearest one that it is derived from; its own class if that
-    is not in the table."""
-    return next((meanings[kind] for kind in type(error).__mro__ if kind in meanings), type(error))
 
 
 def code_of(error: BaseException | None) -> int:

@@ -30,6 +30,7 @@ from kcore.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    DiskFull,
     GroupIdNotFound,
     InvalidCommitOffsetSize,
     InvalidFetchSize,
@@ -47,7 +48,6 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
-    meaning_of,
 )
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed.delayed_produce import ProducePartitionStatus
@@ -65,6 +65,8 @@ _APPEND_ERRORS: dict[type[ApiError], type[ApiError]] = {
     NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
     NotLeaderOrFollower: NotCoordinator,
     KafkaStorageError: NotCoordinator,
+    # The directory stays online, and this broker the coordinator.
+    DiskFull: CoordinatorNotAvailable,
 }
 _TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
 #: Bytes that a record has beside its key and value, or a batch beside its records, at most.
@@ -77,7 +79,7 @@ def _error_for_members(error: ApiError) -> ApiError:
         return RebalanceInProgress(str(error))
     if isinstance(error, _TOO_LARGE):
         return UnknownServerError(str(error))
-    return meaning_of(error, _APPEND_ERRORS)(str(error))
+    return _APPEND_ERRORS.get(type(error), type(error))(str(error))
 
 
 def error_for_consumers(error: ApiError) -> ApiError:
@@ -413,7 +415,7 @@ class GroupMetadataManager:
                     if isinstance(error, _TOO_LARGE):
                         error_code = InvalidCommitOffsetSize.code
                     else:
-                        error_code = meaning_of(error, _APPEND_ERRORS).code
+                        error_code = _APPEND_ERRORS.get(type(error), type(error)).code
             results.update(dict.fromkeys(accepted, error_code))
             callback(results)
 

@@ -20,6 +20,7 @@ from kcore.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    DiskFull,
     InvalidRequest,
     KafkaStorageError,
     MessageTooLarge,
@@ -31,7 +32,6 @@ from kcore.errors import (
     RequestTimedOut,
     UnknownServerError,
     UnknownTopicOrPartition,
-    meaning_of,
 )
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
@@ -50,6 +50,8 @@ _APPEND_ERRORS: dict[type[ApiError], type[ApiError]] = {
     RequestTimedOut: CoordinatorNotAvailable,
     NotLeaderOrFollower: NotCoordinator,
     KafkaStorageError: NotCoordinator,
+    # The directory stays online, and this broker the coordinator.
+    DiskFull: CoordinatorNotAvailable,
     MessageTooLarge: UnknownServerError,
     RecordListTooLarge: UnknownServerError,
 }
@@ -58,8 +60,8 @@ _MAX_TOMBSTONE_BYTES = 256 << 10
 
 
 def _error_for_producers(error: ApiError) -> ApiError:
-    meaning = meaning_of(error, _APPEND_ERRORS)
-    return error if meaning is type(error) else meaning(f"{type(error).__name__}: {error}")
+    meaning = _APPEND_ERRORS.get(type(error))
+    return error if meaning is None else meaning(f"{type(error).__name__}: {error}")
 
 
 class TransactionEntry:

@@ -293,7 +293,7 @@ def test_a_failed_append_of_the_assignment_is_answered_to_all_and_starts_a_rebal
         (errors.NotEnoughReplicas, errors.CoordinatorNotAvailable),
         (errors.UnknownTopicOrPartition, errors.CoordinatorNotAvailable),
         (errors.KafkaStorageError, errors.NotCoordinator),
-        (errors.DiskFull, errors.NotCoordinator),
+        (errors.DiskFull, errors.CoordinatorNotAvailable),
         (errors.RequestTimedOut, errors.RebalanceInProgress),
         (errors.MessageTooLarge, errors.UnknownServerError),
     ],

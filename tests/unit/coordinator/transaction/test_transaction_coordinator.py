@@ -435,7 +435,7 @@ def test_TXN_65_offsets_that_are_being_loaded_wait_for_the_marker():
         (errors.RequestTimedOut, errors.CoordinatorNotAvailable),
         (errors.NotLeaderOrFollower, errors.NotCoordinator),
         (errors.KafkaStorageError, errors.NotCoordinator),
-        (errors.DiskFull, errors.NotCoordinator),
+        (errors.DiskFull, errors.CoordinatorNotAvailable),
         (errors.MessageTooLarge, errors.UnknownServerError),
         (errors.RecordListTooLarge, errors.UnknownServerError),
     ],
