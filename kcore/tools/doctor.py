@@ -158,7 +158,7 @@ class ClusterExamination(_Examination):
             if replica["broker_id"] == broker:
                 passed_ms = replica["ms_since_caught_up"]
                 since_ms = None if passed_ms is None else self._time.milliseconds() - passed_ms
-                return Cause(replica["held_back_by"] or replica["rule"], since_ms)
+                return Cause(replica["held_back_by"] or replica["rule"], since_ms, replica["is_in_isr"])
         return None
 
     def _transactions(self, state: ClusterState, live: Collection[Node]) -> Iterator[Finding]:

@@ -46,10 +46,11 @@ class Finding(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Why a replica is not in sync."""
+    """Why a replica is not in sync.  is_in_isr: it is, by its leader, whom the metadata that were read lag behind."""
 
     text: str
     since_ms: int | None = None
+    is_in_isr: bool = False
 
 
 # -- a cluster --------------------------------------------------------------------------------------------------------
@@ -138,23 +139,39 @@ def of_partitions(state: ClusterState, cause_of: Callable[[PartitionProblem, int
             )
         else:
             groups.setdefault((problem.partition.leader, *problem.not_in_sync), []).append(problem)
-    for (leader, *missing), problems in groups.items():
-        names = some_of([str(problem.topic_partition) for problem in problems])
-        first = problems[0].topic_partition
+    for (leader, *missing), of_group in groups.items():
         for number in missing:
+            is_away = number not in state.cluster.brokers or number in state.silent
+            problems, cause = (of_group, None) if is_away else _not_joined(of_group, number, cause_of)
+            if not problems:
+                continue
+            names = some_of([str(problem.topic_partition) for problem in problems])
+            first = problems[0].topic_partition
             what = f"{counted(len(problems), 'partition')} led by broker {leader} without broker {number} in the ISR"
-            if number not in state.cluster.brokers or number in state.silent:
+            if is_away:
                 away = "not alive" if number not in state.cluster.brokers else "silent"
                 mend = state.to_continue.get(number, f"start broker {number}")
                 yield Finding("under_replicated", f"{what}, which is {away} ({names})", mend)
                 continue
-            cause = cause_of(problems[0], number)
             yield Finding(
                 "under_replicated",
                 f"{what} ({names})" + ("" if cause is None else f": {cause.text}"),
                 f"`kcore explain isr {shlex.quote(first.topic)} {first.partition}`",
                 None if cause is None else cause.since_ms,
             )
+
+
+def _not_joined(
+    problems: list[PartitionProblem], number: int, cause_of: Callable[[PartitionProblem, int], Cause | None]
+) -> tuple[list[PartitionProblem], Cause | None]:
+    """Those that lack the broker still, and why the first of them does.  Only where a broker has just joined one, the
+    leader is asked about each."""
+    first = cause_of(problems[0], number)
+    if first is None or not first.is_in_isr:
+        return problems, first
+    left = [(problem, cause_of(problem, number)) for problem in problems[1:]]
+    left = [(problem, cause) for problem, cause in left if cause is None or not cause.is_in_isr]
+    return [problem for problem, _ in left], left[0][1] if left else None
 
 
 def of_transactions(

@@ -14,6 +14,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.lost_records import encode_mark
 from kcore.testing import MockTime
+from kcore.testing.kafka_fixture import KafkaClusterFixture
 from kcore.tools import doctor, findings
 from kcore.tools.bootstrap import Bootstrap
 from kcore.tools.cluster import ClusterState, PartitionProblem, look_at
@@ -340,29 +341,64 @@ def test_a_data_directory_that_is_offline_or_full_is_a_finding(tmp_path, capsys,
         assert status == 1 and f"{dirs[1]} is offline: KafkaStorageError" in offline["what"]
 
 
-def test_the_leader_says_why_a_live_replica_is_not_in_sync(capsys):
-    with kcore.Cluster(3, offsets_topic_num_partitions=1) as cluster:
+def test_the_leader_says_why_a_live_replica_is_not_in_sync_or_that_it_is_by_now(capsys):
+    settings = {"replica_lag_time_max_ms": 500, "replica_fetch_wait_max_ms": 100}
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
+        kafka = KafkaClusterFixture(cluster)
         cluster.create_topic("orders")
-        cluster.produce("orders", "a")
         leader = cluster.leader("orders", 0)
         follower, other = sorted({0, 1, 2} - {leader})
         args = Arguments(bootstrap=Bootstrap(cluster.bootstrap_servers), timeout=30)
         examination = doctor.ClusterExamination(args)
-        with admin_client(args) as admin:
-            state = look_at(admin)
         orders = TopicPartition("orders", 0)
-        lacking = state.partitions[orders]._replace(isr=(leader, other))
-        state = state._replace(problems=[PartitionProblem(orders, lacking, False)])
-        (finding,) = findings.of_partitions(state, lambda problem, number: examination._cause(state, problem, number))
-        broker = cluster.brokers[leader]
-        (rule,) = (r.rule for r in broker.explain_isr("orders", 0).replicas if r.broker_id == follower)
-        assert finding.mend == "`kcore explain isr orders 0`"
-        assert finding.what.startswith(
-            f"1 partition led by broker {leader} without broker {follower} in the ISR (orders-0): {rule.split()[0]}"
-        )
-        assert finding.since_ms is not None
-        (silent,) = findings.of_partitions(state, lambda problem, number: None)
-        assert silent == finding._replace(what=finding.what.split(" (orders-0)")[0] + " (orders-0)", since_ms=None)
+        with kafka.fault("Fetch", silent=True, from_broker=follower, broker=leader) as fault:
+            fault.wait_for_hits()
+            cluster.produce("orders", "a")
+            kafka.wait_for_isr("orders", [leader, other])
+            with admin_client(args) as admin:
+                state = look_at(admin)
+            lacking = state.partitions[orders]._replace(isr=(leader, other))
+            state = state._replace(problems=[PartitionProblem(orders, lacking, False)])
+            (finding,) = findings.of_partitions(
+                state, lambda problem, number: examination._cause(state, problem, number)
+            )
+            assert finding.mend == "`kcore explain isr orders 0`"
+            assert finding.what.startswith(
+                f"1 partition led by broker {leader} without broker {follower} in the ISR (orders-0): "
+            )
+            assert "it stays: " not in finding.what
+            assert finding.since_ms is not None
+            (silent,) = findings.of_partitions(state, lambda problem, number: None)
+            assert silent == finding._replace(what=finding.what.split(" (orders-0)")[0] + " (orders-0)", since_ms=None)
+        # The metadata of that time are older than what the leader says.
+        kafka.wait_for_isr("orders", [0, 1, 2])
+        assert not [*findings.of_partitions(state, lambda problem, number: examination._cause(state, problem, number))]
+
+
+@pytest.mark.parametrize(
+    ("joined", "what"),
+    [
+        ([], "4 partitions led by broker 0 without broker 1 in the ISR (t-0, t-1, t-2, t-3): slow 0"),
+        ([0], "3 partitions led by broker 0 without broker 1 in the ISR (t-1, t-2, t-3): slow 1"),
+        ([0, 1, 3], "1 partition led by broker 0 without broker 1 in the ISR (t-2): slow 2"),
+        ([0, 1, 2, 3], None),
+    ],
+)
+def test_the_partitions_that_a_replica_has_joined_by_now_are_left_out(joined, what):
+    partition = PartitionDescription(leader=0, leader_epoch=0, replicas=(0, 1), isr=(0,), offline=())
+    problems = [PartitionProblem(TopicPartition("t", number), partition, False) for number in range(4)]
+    nodes = {number: Node(number, "h", 9092 + number, None) for number in range(2)}
+    state = ClusterState(ClusterDescription("id", 0, nodes, {}), {}, [0, 1], {}, {}, problems, None)
+    asked = []
+
+    def cause_of(problem, number):
+        asked.append(problem)
+        partition = problem.topic_partition.partition
+        return findings.Cause(f"slow {partition}", None, partition in joined)
+
+    found = [*findings.of_partitions(state, cause_of)]
+    assert [finding.what for finding in found] == ([] if what is None else [what])
+    assert len(asked) == (4 if joined else 1)
 
 
 def test_a_leader_that_does_not_answer_is_not_asked_why_a_replica_is_not_in_sync(monkeypatch):
