@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """Why a replica is not in sync.  is_in_isr: it is, by its leader, whom the metadata that were read lag behind."""
+    """Why a replica is not in sync.  is_in_isr: the leader has it in the ISR; the metadata that were read are older."""
 
     text: str
     since_ms: int | None = None

@@ -46,7 +46,7 @@ _SAME_SIGNAL_MS = 1000
 #: A broker that takes longer to stop is named.
 _LONG_STOP_S = 5
 _LAST_PORT = 65535
-#: The line of a broker that serves: its address, and that which clients are told if it is another one.
+#: The line of a broker that serves: the address for clients of this machine, and the advertised one if it differs.
 _SERVING = re.compile(r"kcore: serving .* on ([^\s,]+)(?:, advertised as ([^\s,]+))?\n?")
 #: Of a broker's log, printed when it has ended.
 _LAST_LINES = 5

@@ -438,7 +438,7 @@ def test_CG_18_a_classic_member_that_joins_within_the_interval_gets_its_share_af
 
 
 def test_CG_18_classic_members_are_told_to_join_again_when_there_is_a_target_for_it():
-    """Not before: their JoinGroup would change nothing, and they would be told so again, until the interval is over."""
+    """A JoinGroup before that changes nothing, and the next heartbeat would ask for another one."""
     mixed = MixedGroup(consumer_assignment_interval_ms=1000)
     mixed.join_new("a")
     mixed.advance(1000)
