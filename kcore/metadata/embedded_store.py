@@ -23,7 +23,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -32,7 +32,8 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.text import bytes_of
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import StartCancelled
-from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
+from kcore.metadata import store_schema
+from kcore.metadata.node_changes import NodeChanges, NodeRow
 from kcore.metadata.session_locks import SessionLocks
 from kcore.metadata.store import (
     ConnectionLost,
@@ -41,7 +42,6 @@ from kcore.metadata.store import (
     ForeignFile,
     MetadataStore,
     MultiFailed,
-    NewerSchema,
     Node,
     NoNode,
     Operation,
@@ -59,6 +59,7 @@ from kcore.metadata.store import (
     check_path,
     parent_of,
 )
+from kcore.metadata.store_schema import NODE_COLUMNS, check_is_store, pragma, write_nodes
 from kcore.metadata.watch_table import WatchTable, deliver
 
 logger = logging.getLogger(__name__)
@@ -93,55 +94,15 @@ _AWAY_CODES = {
 #: What a disk may cause that is full.
 _DISK_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
-#: "kcor": PRAGMA application_id of a store.
-APPLICATION_ID = 0x6B636F72
-_SCHEMA_VERSION = 2
-#: Schema version -> its tables.
-_TABLES = {1: {"node"}, 2: {"node", "session", "counter"}}
-_COLUMNS = ", ".join(NodeRow._fields)
-_SCHEMA = (
-    "CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL, "
-    "czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL, children_created INTEGER NOT NULL, "
-    "num_children INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL) WITHOUT ROWID",
-    "CREATE INDEX node_parent ON node (parent)",
-    "CREATE INDEX node_owner ON node (ephemeral_owner) WHERE ephemeral_owner != 0",
-    "CREATE TABLE session (id INTEGER PRIMARY KEY, timeout_ms INTEGER NOT NULL, heartbeat INTEGER NOT NULL)",
-    # One row: how many changes there were, and the last session's id.
-    "CREATE TABLE counter (zxid INTEGER NOT NULL, session_id INTEGER NOT NULL)",
-    "INSERT INTO counter VALUES (1, 0)",
-)
-
-
-def _write(rows: int) -> str:
-    """The statement that writes so many nodes."""
-    values = f"({', '.join('?' * (2 + len(ROOT)))})"
-    return (
-        f"INSERT INTO node (path, parent, {_COLUMNS}) VALUES {', '.join([values] * rows)} "
-        f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in NodeRow._fields)}"
-    )
-
-
-_WRITE = _write(1)
+_WRITE = write_nodes(1)
 # Each statement gives the GIL up, and a busy thread may keep it for a switch interval.  Ten parameters a node: SQLite
 # before 3.32 allows 999.
 _MANY = 64
-_WRITE_MANY = _write(_MANY)
+_WRITE_MANY = write_nodes(_MANY)
 _NODE_COLUMNS = ", ".join(Node._fields)
 _GET = f"SELECT {_NODE_COLUMNS} FROM node WHERE path = ?"
 #: SQLite before 3.32 allows 999 parameters.
 _MANY_PATHS = 500
-#: Version 1 had no root, no counters and no sessions.
-_FROM_VERSION_1 = (
-    "ALTER TABLE node RENAME TO old_node",
-    "DROP INDEX node_parent",
-    *_SCHEMA,
-    f"INSERT INTO node (path, parent, {_COLUMNS}) SELECT path, parent, data, version, 1, 1, 1, "
-    "(SELECT count(*) FROM old_node child WHERE child.parent = old_node.path), "
-    "(SELECT count(*) FROM old_node child WHERE child.parent = old_node.path), 0 FROM old_node",
-    "INSERT OR REPLACE INTO node SELECT '/', '', x'', 0, 0, 0, 1, count(*), count(*), 0 FROM old_node "
-    "WHERE parent = '/'",
-    "DROP TABLE old_node",
-)
 
 
 class EmbeddedStore(MetadataStore):
@@ -249,7 +210,9 @@ class EmbeddedStore(MetadataStore):
                 # Before the first write: creating a write-ahead log for a scratch file need not reach the disk.
                 self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
                 self._db.execute("PRAGMA journal_mode=WAL")
-                self._create_schema()
+                if not store_schema.has_schema(self._db):
+                    with self._transaction():  # another process may have been faster
+                        store_schema.create_schema(self._db)
                 return
             except sqlite3.OperationalError as error:
                 waited_ms = SYSTEM_TIME.hi_res_clock_ms() - begin_ms
@@ -270,25 +233,10 @@ class EmbeddedStore(MetadataStore):
         try:
             names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
             tables = {name for (name,) in names if not name.startswith("sqlite_")}
-            check_is_store(self.path, self._pragma("application_id"), self._pragma("user_version"), tables)
+            application_id, version = pragma(self._db, "application_id"), pragma(self._db, "user_version")
+            check_is_store(self.path, application_id, version, tables)
         finally:
             self._db.execute("ROLLBACK")
-
-    def _create_schema(self) -> None:
-        if (self._pragma("application_id"), self._pragma("user_version")) != (APPLICATION_ID, _SCHEMA_VERSION):
-            with self._transaction():
-                version = self._pragma("user_version")  # another process may have been faster
-                if version != _SCHEMA_VERSION:
-                    for statement in _FROM_VERSION_1 if version == 1 else _SCHEMA:
-                        self._db.execute(statement)
-                    if version == 0:
-                        self._db.execute(_WRITE, ("/", "", *ROOT))
-                    self._db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
-                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-
-    def _pragma(self, name: str) -> int:
-        value: int = self._db.execute(f"PRAGMA {name}").fetchone()[0]
-        return value
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -562,7 +510,7 @@ class EmbeddedStore(MetadataStore):
         now_ms = self._time.hi_res_clock_ms()
         can_write = self._beat(now_ms)
         # No process has committed anything in nearly all polls; then this is their only statement.
-        data_version = self._pragma("data_version")
+        data_version = pragma(self._db, "data_version")
         if data_version != self._data_version:
             self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
         can_write = can_write and self._end_silent_sessions(now_ms)
@@ -677,7 +625,7 @@ class EmbeddedStore(MetadataStore):
     # -- SQLite -----------------------------------------------------------------------------------------
 
     def _row(self, path: str) -> NodeRow | None:
-        row = self._db.execute(f"SELECT {_COLUMNS} FROM node WHERE path = ?", (path,)).fetchone()
+        row = self._db.execute(f"SELECT {NODE_COLUMNS} FROM node WHERE path = ?", (path,)).fetchone()
         return NodeRow._make(row) if row is not None else None
 
     @contextmanager
@@ -838,24 +786,6 @@ def silence_after(silence_ms: float, gap_ms: float, timeout_ms: float) -> float:
     the first to run again, and the session's own thread must have its turn first.
     """
     return silence_ms + min(gap_ms, timeout_ms / 2)
-
-
-def check_is_store(path: str, application_id: int, schema_version: int, tables: Collection[str]) -> None:
-    """Raises ForeignFile or NewerSchema unless a SQLite file with these values is a metadata store, or empty."""
-    is_marked = application_id == APPLICATION_ID
-    is_newer = schema_version > _SCHEMA_VERSION and (is_marked or _TABLES[_SCHEMA_VERSION] <= set(tables))
-    if is_newer:
-        raise NewerSchema(
-            f"{path}: the metadata store has schema version {schema_version}, and this version of kcore reads versions "
-            f"up to {_SCHEMA_VERSION}: it was written by a later one"
-        )
-    is_empty = not tables and application_id == schema_version == 0
-    is_store = (is_marked or application_id == 0) and set(tables) == _TABLES.get(schema_version)
-    if not is_empty and not is_store:
-        raise ForeignFile(
-            f"{path}: not a metadata store, but another SQLite database (application id {application_id}, version "
-            f"{schema_version}, tables {', '.join(sorted(tables)[:5]) or 'none'}); it is left as it is"
-        )
 
 
 def _primary_code(error: sqlite3.Error) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.time import MockTime
-from kcore.metadata import embedded_store, znodes
+from kcore.metadata import embedded_store, store_schema, znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
 from kcore.metadata.store import Create, EventType, MultiFailed, StoreError, WatchEvent
 from tests.waiting import wait_until
@@ -169,8 +169,8 @@ def test_a_migration_that_is_killed_leaves_version_1(tmp_path, monkeypatch):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.executescript(_VERSION_1)
     with monkeypatch.context() as patch:
-        statements = embedded_store._FROM_VERSION_1
-        patch.setattr(embedded_store, "_FROM_VERSION_1", (*statements[:-1], "SELECT * FROM no_such_table"))
+        statements = store_schema._FROM_VERSION_1
+        patch.setattr(store_schema, "_FROM_VERSION_1", (*statements[:-1], "SELECT * FROM no_such_table"))
         with pytest.raises(StoreError, match="no_such_table"):
             EmbeddedStore(str(path))
     with contextlib.closing(EmbeddedStore(str(path))) as store:

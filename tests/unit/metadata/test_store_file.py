@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kcore.common.time import SYSTEM_TIME, MockTime
-from kcore.metadata import embedded_store
-from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore, check_is_store, silence_after
+from kcore.metadata import embedded_store, store_schema
+from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore, silence_after
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import (
     ConnectionLost,
@@ -28,6 +28,7 @@ from kcore.metadata.store import (
     StoreFileGone,
     StoreLocked,
 )
+from kcore.metadata.store_schema import check_is_store
 from tests.locked_store import locked_by_a_process
 from tests.unit.metadata.zookeeper_sessions import wait_for_store
 
@@ -288,7 +289,7 @@ def test_once_a_ping_has_failed_no_call_waits_until_the_file_can_be_written_agai
             assert isinstance(ends_within_a_minute(lambda: store.delete("/e")), ConnectionLost)
             assert store.get("/e") is not None and store.get("/a") is None
         store.create("/a")
-        assert not store._is_away and store._pragma("busy_timeout") == LONG_MS == store._wait_ms
+        assert not store._is_away and store_schema.pragma(store._db, "busy_timeout") == LONG_MS == store._wait_ms
         store.ping(1)
     with pytest.raises(StoreClosed):
         store.ping(1)
@@ -350,7 +351,7 @@ def test_a_ping_ends_the_wait_of_the_call_that_has_the_store(path):
                 store.ping(1)
             assert isinstance(waits.exception(60), ConnectionLost)
         store.create("/a")
-        assert store._pragma("busy_timeout") == LONG_MS
+        assert store_schema.pragma(store._db, "busy_timeout") == LONG_MS
 
 
 def test_a_call_waits_for_another_program_as_long_as_its_setting_says(path, monkeypatch):
@@ -382,7 +383,7 @@ def test_a_call_gives_up_after_its_time(path, busy_timeout_ms):
         with pytest.raises(ConnectionLost, match="locked"):
             store.create("/a")
         assert time.monotonic() - begin >= 0.9 * busy_timeout_ms / 1000
-        assert store._pragma("busy_timeout") == busy_timeout_ms
+        assert store_schema.pragma(store._db, "busy_timeout") == busy_timeout_ms
 
 
 @pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
@@ -410,7 +411,7 @@ def test_a_store_that_is_locked_when_it_is_opened_is_opened_once_it_is_free(path
         store = opened.result(60)
     with contextlib.closing(store):
         store.create("/a")
-        assert store._pragma("busy_timeout") == LONG_MS == store._wait_ms
+        assert store_schema.pragma(store._db, "busy_timeout") == LONG_MS == store._wait_ms
     (message,) = [record.getMessage() for record in caplog.records]
     assert message.startswith(f"{path} is locked by process {pid} (") and message.endswith(" 180 s in all")
 
@@ -443,7 +444,7 @@ def test_after_the_start_a_call_waits_no_longer_than_clients_can(path):
         store.end_start()
         with locked(path), pytest.raises(ConnectionLost, match="locked"):
             store.create("/a")
-        assert store._pragma("busy_timeout") == 1 == store._wait_ms
+        assert store_schema.pragma(store._db, "busy_timeout") == 1 == store._wait_ms
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR | 12 << 8])
@@ -528,7 +529,7 @@ def test_another_programs_database_is_refused_and_left_as_it_is(path, tmp_path, 
 @pytest.mark.parametrize("is_marked", [True, False])
 def test_a_store_of_a_later_version_is_refused_with_both_versions(path, is_marked):
     EmbeddedStore(path).close()
-    _foreign(path, f"PRAGMA user_version=3; PRAGMA application_id={embedded_store.APPLICATION_ID if is_marked else 0}")
+    _foreign(path, f"PRAGMA user_version=3; PRAGMA application_id={store_schema.APPLICATION_ID if is_marked else 0}")
     with open(path, "rb") as file:
         before = file.read()
     with pytest.raises(NewerSchema, match=rf"{FILE_NAME}: .*schema version 3.* up to 2"):
@@ -544,12 +545,12 @@ def test_a_store_without_the_mark_is_opened_and_gets_it(path):
     for _ in range(2):
         with contextlib.closing(EmbeddedStore(path)) as store:
             assert store.get("/a") is not None
-            assert store._pragma("application_id") == embedded_store.APPLICATION_ID
+            assert store_schema.pragma(store._db, "application_id") == store_schema.APPLICATION_ID
 
 
 def test_a_marked_file_with_other_tables_is_refused():
     with pytest.raises(ForeignFile):
-        check_is_store("f.db", embedded_store.APPLICATION_ID, 2, {"node"})
+        check_is_store("f.db", store_schema.APPLICATION_ID, 2, {"node"})
     check_is_store("f.db", 0, 0, set())
 
 

@@ -1,0 +1,88 @@
+"""The tables of EmbeddedStore's file, what marks a file as one, and how the file of an earlier version is changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+
+from kcore.metadata.node_changes import ROOT, NodeRow
+from kcore.metadata.store import ForeignFile, NewerSchema
+
+#: "kcor": PRAGMA application_id of a store.
+APPLICATION_ID = 0x6B636F72
+#: PRAGMA user_version.
+SCHEMA_VERSION = 2
+#: Schema version -> its tables.
+_TABLES = {1: {"node"}, 2: {"node", "session", "counter"}}
+NODE_COLUMNS = ", ".join(NodeRow._fields)
+_SCHEMA = (
+    "CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL, "
+    "czxid INTEGER NOT NULL, mzxid INTEGER NOT NULL, pzxid INTEGER NOT NULL, children_created INTEGER NOT NULL, "
+    "num_children INTEGER NOT NULL, ephemeral_owner INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX node_parent ON node (parent)",
+    "CREATE INDEX node_owner ON node (ephemeral_owner) WHERE ephemeral_owner != 0",
+    "CREATE TABLE session (id INTEGER PRIMARY KEY, timeout_ms INTEGER NOT NULL, heartbeat INTEGER NOT NULL)",
+    # One row: how many changes there were, and the last session's id.
+    "CREATE TABLE counter (zxid INTEGER NOT NULL, session_id INTEGER NOT NULL)",
+    "INSERT INTO counter VALUES (1, 0)",
+)
+#: Version 1 had no root, no counters and no sessions.
+_FROM_VERSION_1 = (
+    "ALTER TABLE node RENAME TO old_node",
+    "DROP INDEX node_parent",
+    *_SCHEMA,
+    f"INSERT INTO node (path, parent, {NODE_COLUMNS}) SELECT path, parent, data, version, 1, 1, 1, "
+    "(SELECT count(*) FROM old_node child WHERE child.parent = old_node.path), "
+    "(SELECT count(*) FROM old_node child WHERE child.parent = old_node.path), 0 FROM old_node",
+    "INSERT OR REPLACE INTO node SELECT '/', '', x'', 0, 0, 0, 1, count(*), count(*), 0 FROM old_node "
+    "WHERE parent = '/'",
+    "DROP TABLE old_node",
+)
+
+
+def write_nodes(count: int) -> str:
+    """The statement that writes so many nodes: of each its path, its parent's, and NodeRow's fields."""
+    values = f"({', '.join('?' * (2 + len(ROOT)))})"
+    return (
+        f"INSERT INTO node (path, parent, {NODE_COLUMNS}) VALUES {', '.join([values] * count)} "
+        f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in NodeRow._fields)}"
+    )
+
+
+def has_schema(db: sqlite3.Connection) -> bool:
+    return (pragma(db, "application_id"), pragma(db, "user_version")) == (APPLICATION_ID, SCHEMA_VERSION)
+
+
+def create_schema(db: sqlite3.Connection) -> None:
+    """In a transaction: make the tables, or those of this version out of an earlier one's; mark the file as a store."""
+    version = pragma(db, "user_version")
+    if version != SCHEMA_VERSION:
+        for statement in _FROM_VERSION_1 if version == 1 else _SCHEMA:
+            db.execute(statement)
+        if version == 0:
+            db.execute(write_nodes(1), ("/", "", *ROOT))
+        db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+
+
+def check_is_store(path: str, application_id: int, schema_version: int, tables: Collection[str]) -> None:
+    """Raises ForeignFile or NewerSchema unless a SQLite file with these values is a metadata store, or empty."""
+    is_marked = application_id == APPLICATION_ID
+    is_newer = schema_version > SCHEMA_VERSION and (is_marked or _TABLES[SCHEMA_VERSION] <= set(tables))
+    if is_newer:
+        raise NewerSchema(
+            f"{path}: the metadata store has schema version {schema_version}, and this version of kcore reads versions "
+            f"up to {SCHEMA_VERSION}: it was written by a later one"
+        )
+    is_empty = not tables and application_id == schema_version == 0
+    is_store = (is_marked or application_id == 0) and set(tables) == _TABLES.get(schema_version)
+    if not is_empty and not is_store:
+        raise ForeignFile(
+            f"{path}: not a metadata store, but another SQLite database (application id {application_id}, version "
+            f"{schema_version}, tables {', '.join(sorted(tables)[:5]) or 'none'}); it is left as it is"
+        )
+
+
+def pragma(db: sqlite3.Connection, name: str) -> int:
+    value: int = db.execute(f"PRAGMA {name}").fetchone()[0]
+    return value
