@@ -1,7 +1,8 @@
 """What a user's tests pay for a broker of their own: one broker with its topics, and two hundred tests with one each.
 
-CPU is timed, of all threads: this work waits for nothing, and other work on the machine does not count.  On ext4 a file
-that is made soon after many were deleted costs more, up to three times as much after ten thousand.
+CPU is timed, of all threads: this work waits for nothing, and other work on the machine does not count.  The files are
+where the fixtures have them, in memory if the machine has much; without that, or with TMPDIR set, on the disk.  On ext4
+a file that is made soon after many were deleted costs more, up to three times as much after ten thousand.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from bench.conftest import record_role
 from bench.flow.bench_create_partitions import make_files
 from bench.flow.bench_start import ENVIRONMENT, in_fresh_processes
 from kcore.testing import SkipTime
+from kcore.testing.memory_directory import settings_of_fixture
 
 TOPICS = {"orders": 3, "payments": 1}
 ROUNDS = 60
@@ -45,7 +48,7 @@ def test_one(kafka, number):
 
 
 def broker_of_a_test() -> None:
-    with kcore.Broker(time=SkipTime()) as broker:
+    with kcore.Broker(time=SkipTime(), **settings_of_fixture({})) as broker:
         for name, partitions in TOPICS.items():
             broker.create_topic(name, partitions)
 
@@ -57,12 +60,12 @@ def bench_broker_of_a_test(benchmark):
 
 
 @pytest.mark.benchmark(group=GROUP, timer=time.process_time)
-def bench_partitions_with_bare_system_calls(benchmark, bench_dir):
+def bench_partitions_with_bare_system_calls(benchmark):
     record_role(benchmark, "limit", per_round=1, label="the partitions' files made and removed")
-    root = bench_dir / "bare"
+    place = settings_of_fixture({}).get("kcore.temporary.dir")
 
     def make_and_remove() -> None:
-        root.mkdir()
+        root = Path(tempfile.mkdtemp(prefix="bare-", dir=place))
         logs = [make_files(root / f"{name}-{n}") for name, partitions in TOPICS.items() for n in range(partitions)]
         for log in logs:
             os.close(log)

@@ -113,6 +113,7 @@ class Cluster:
         GivenAuthorizer(authorizer, checked)
         telemetry_receiver_of(telemetry_receiver, checked)
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
+        self._temporary_dir: str | None = checked["kcore.temporary.dir"]
         self._count = brokers
         self._host = host
         self._time = time
@@ -311,7 +312,7 @@ class Cluster:
 
     def _opened_data_dir(self) -> str:
         if self._data_dir is None:
-            self._data_dir = tempfile.mkdtemp(prefix="kcore-")
+            self._data_dir = os.path.abspath(tempfile.mkdtemp(prefix="kcore-", dir=self._temporary_dir))
             atexit.register(self.stop)
         return self._data_dir
 

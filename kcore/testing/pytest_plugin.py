@@ -110,10 +110,11 @@ def kafka(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[KafkaFix
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
     from kcore.testing.kafka_marker import kafka_marker
+    from kcore.testing.memory_directory import settings_of_fixture
     from kcore.testing.skip_time import SkipTime
 
     marker = kafka_marker(request.node, "kafka")
-    with Broker(time=SkipTime(), **marker.config) as broker:
+    with Broker(time=SkipTime(), **settings_of_fixture(marker.config)) as broker:
         kafka = KafkaFixture(broker)
         _note_use(request, "kafka", kafka)
         for name, partitions in marker.topics.items():
@@ -154,10 +155,11 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_log: None) -> Iterator[
     from kcore.server.cluster import Cluster
     from kcore.testing.kafka_fixture import KafkaClusterFixture
     from kcore.testing.kafka_marker import kafka_marker
+    from kcore.testing.memory_directory import settings_of_fixture
     from kcore.testing.skip_time import SkipTime
 
     marker = kafka_marker(request.node, "kafka_cluster")
-    with Cluster(marker.brokers or BROKERS, time=SkipTime(), **marker.config) as cluster:
+    with Cluster(marker.brokers or BROKERS, time=SkipTime(), **settings_of_fixture(marker.config)) as cluster:
         kafka = KafkaClusterFixture(cluster)
         _note_use(request, "kafka_cluster", kafka)
         for name, partitions in marker.topics.items():
@@ -178,9 +180,10 @@ def kafka_session(kafka_session_config: Mapping[str, Any]) -> Iterator[KafkaFixt
     """One broker for all tests of the process.  A test's topics and records are gone after the test."""
     from kcore.server.broker import Broker
     from kcore.testing.kafka_fixture import KafkaFixture
+    from kcore.testing.memory_directory import settings_of_fixture
     from kcore.testing.skip_time import SkipTime
 
-    with Broker(time=SkipTime(), **kafka_session_config) as broker:
+    with Broker(time=SkipTime(), **settings_of_fixture(kafka_session_config)) as broker:
         yield KafkaFixture(broker)
 
 

@@ -41,6 +41,14 @@ _BROKER_KEYS = [
     ConfigKey("controller.listener.names", _STRING, None, None, "Listeners of KRaft controllers: skipped here."),
     ConfigKey("log.dir", _STRING, None, None, "The data directory."),
     ConfigKey("log.dirs", _STRING, None, None, "The data directories, separated by commas."),
+    # Not one of Kafka's, which has no temporary data.
+    ConfigKey(
+        "kcore.temporary.dir",
+        _STRING,
+        None,
+        None,
+        "Where a broker without a data directory makes a temporary one; default: where the system has its own.",
+    ),
     # -- network
     ConfigKey("num.network.threads", _INT, 1, at_least(1), "Threads that read, handle and answer requests."),
     # Kafka's default is 8: there all requests run on these threads.

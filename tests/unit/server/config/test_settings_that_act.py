@@ -851,6 +851,10 @@ SHOWN_ELSEWHERE = {
     "kcore.transaction.version": (
         "tests/unit/server/member/test_cluster_features.py::test_TXN_23_a_broker_alone_may_be_set_lower"
     ),
+    "kcore.temporary.dir": (
+        "tests/unit/testing/test_memory_directory.py"
+        "::test_temporary_data_is_where_the_setting_says_and_is_gone_after_the_stop"
+    ),
     "kcore.act.like": "tests/unit/server/test_act_like.py::test_kafka_python_takes_it_for_that_release",
     "kcore.monitoring.address": (
         "tests/unit/server/monitoring/test_http_endpoint.py::test_prometheus_reads_the_broker_and_its_process"
