@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection
+from contextlib import closing
+from functools import cache
 
 from kcore.metadata.node_changes import ROOT, NodeRow
 from kcore.metadata.store import ForeignFile, NewerSchema
@@ -81,6 +83,29 @@ def check_is_store(path: str, application_id: int, schema_version: int, tables: 
             f"{path}: not a metadata store, but another SQLite database (application id {application_id}, version "
             f"{schema_version}, tables {', '.join(sorted(tables)[:5]) or 'none'}); it is left as it is"
         )
+
+
+def write_empty_store(path: str) -> None:
+    """Make the file of a new store at once, with its tables and already with a write-ahead log: SQLite itself makes and
+    deletes a journal for that, and takes 0.4 ms.  For a directory that nobody else uses yet.
+
+    Nothing is made where SQLite lacks serialize(), as some before 3.36 do.  Raises FileExistsError.
+    """
+    if not hasattr(sqlite3.Connection, "serialize"):
+        return
+    with open(path, "xb", buffering=0) as file:
+        file.write(_empty_store())
+
+
+@cache
+def _empty_store() -> bytes:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        create_schema(db)
+        image = bytearray(db.serialize())
+    # The versions of the format that readers and writers have to know: 2 is a write-ahead log.
+    # Source: SQLite's description of its file format, section 1.3.3.
+    image[18:20] = 2, 2
+    return bytes(image)
 
 
 def pragma(db: sqlite3.Connection, name: str) -> int:

@@ -28,6 +28,7 @@ from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.metadata_cache import MetadataCache
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
+from kcore.metadata.store_schema import write_empty_store
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
@@ -63,9 +64,12 @@ def store_of(
         return given
     if given is not None:
         check_store_exists(given, data_dirs)
+    own = os.path.join(data_dirs[0], STORE_FILE_NAME)
+    if given is None and is_temporary and not os.path.exists(own):
+        write_empty_store(own)
     store = (
         EmbeddedStore(
-            os.path.join(data_dirs[0], STORE_FILE_NAME),
+            own,
             durable=not is_temporary,
             connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or config["zookeeper.session.timeout.ms"],
             is_start_cancelled=is_start_cancelled,

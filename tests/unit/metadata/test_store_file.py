@@ -28,7 +28,7 @@ from kcore.metadata.store import (
     StoreFileGone,
     StoreLocked,
 )
-from kcore.metadata.store_schema import check_is_store
+from kcore.metadata.store_schema import check_is_store, write_empty_store
 from tests.locked_store import locked_by_a_process
 from tests.unit.metadata.zookeeper_sessions import wait_for_store
 
@@ -567,3 +567,31 @@ def test_kcore_serve_names_the_database_of_another_program_in_one_line(path, tmp
 def test_a_file_that_cannot_be_opened_is_a_store_error(tmp_path):
     with pytest.raises(StoreError, match="no-such-directory"):
         EmbeddedStore(str(tmp_path / "no-such-directory" / FILE_NAME))
+
+
+def contents(path):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        marks = [db.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "application_id", "user_version")]
+        tables = db.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+        rows = [db.execute(f"SELECT * FROM {name}").fetchall() for name in ("node", "session", "counter")]
+        return marks, tables, rows, db.execute("PRAGMA integrity_check").fetchall()
+
+
+def test_an_empty_store_that_is_written_at_once_is_the_one_that_sqlite_makes(tmp_path):
+    made, written = str(tmp_path / "made.db"), str(tmp_path / "written.db")
+    EmbeddedStore(made, durable=False).close()
+    write_empty_store(written)
+    assert contents(written) == contents(made)
+    with contextlib.closing(EmbeddedStore(written, durable=False)) as store:
+        store.create_recursive("/brokers/topics/orders", b"{}")
+    with contextlib.closing(EmbeddedStore(written)) as store:
+        assert store.get("/brokers/topics/orders").data == b"{}"
+    assert sorted(os.listdir(tmp_path)) == ["made.db", "written.db"]
+    with pytest.raises(FileExistsError):
+        write_empty_store(made)
+
+
+def test_where_sqlite_cannot_serialize_no_empty_store_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_schema.sqlite3, "Connection", object)
+    write_empty_store(str(tmp_path / FILE_NAME))
+    assert os.listdir(tmp_path) == []
