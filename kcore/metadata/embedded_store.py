@@ -5,16 +5,13 @@ a topic nor a block of producer ids is forgotten when the machine stops.
 
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
 it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes; at once
-if the session's process has ended (session_locks.py).  Time in which only the one that polls could write (its commits
-take long on a slow disk) does not count.  Nor does time in which no process could (another program has locked the
-file): all counts of silence begin again after it.  A store that has left no watch and made no ephemeral node has
+if the session's process has ended (session_locks.py).  Time in which only the one that polls could write does not count
+(session_silence.py).  Nor does time in which no process could (another program has locked the file): all counts of
+silence begin again after it.  A store that has left no watch and made no ephemeral node has
 neither a row nor a thread, and costs nothing while it is idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
-
-The file is a store's if its application_id says so, or its tables if it has none, as earlier versions wrote it.  Any
-other database is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -35,6 +32,7 @@ from kcore.errors import StartCancelled
 from kcore.metadata import store_schema
 from kcore.metadata.node_changes import NodeChanges, NodeRow
 from kcore.metadata.session_locks import SessionLocks
+from kcore.metadata.session_silence import SessionSilence, StoredSession
 from kcore.metadata.store import (
     ConnectionLost,
     Create,
@@ -159,14 +157,9 @@ class EmbeddedStore(MetadataStore):
         self._has_expired = False
         self._session_locks = SessionLocks(path)
         self._last_heartbeat_ms = 0.0
-        # Session -> its heartbeat and for how long it has stood still.
-        self._observed: dict[int, tuple[int, float]] = {}
-        self._last_poll_ms = 0.0
+        self._silence = SessionSilence()
         # The last poll has found the file locked.
         self._is_locked_out = False
-        # For how long since the last poll transactions of this store have locked the file, so that no other one could
-        # write a heartbeat.
-        self._kept_out_ms = 0.0
         # Since when another program has the file locked, on SYSTEM_TIME's clock: a call has tried since then.
         self._locked_since_ms: float | None = None
         # Device and inode of the file, None for a database without a file.
@@ -176,7 +169,7 @@ class EmbeddedStore(MetadataStore):
         self._last_change_ms = time.hi_res_clock_ms()
         # As of the last poll: SQLite's counter of the others' commits, and the sessions.
         self._data_version = -1
-        self._sessions: list[tuple[int, int, int]] = []
+        self._sessions: list[StoredSession] = []
         self._has_written = False  # since the last poll
         self._is_closed = False
         try:
@@ -497,7 +490,7 @@ class EmbeddedStore(MetadataStore):
                 self._check_file()
                 due = self._poll()
         except StoreError:
-            self._observed = {}  # whatever the others have done meanwhile, it was not seen
+            self._silence.forget()  # whatever the others have done meanwhile, it was not seen
             raise
         finally:
             with self._lock:
@@ -512,11 +505,11 @@ class EmbeddedStore(MetadataStore):
         # No process has committed anything in nearly all polls; then this is their only statement.
         data_version = pragma(self._db, "data_version")
         if data_version != self._data_version:
-            self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
+            rows = self._db.execute(f"SELECT {', '.join(StoredSession._fields)} FROM session")
+            self._sessions = list(map(StoredSession._make, rows))
         can_write = can_write and self._end_silent_sessions(now_ms)
-        self._last_poll_ms = now_ms
         if not can_write:
-            self._observed = {}
+            self._silence.forget()
         if self._is_locked_out == can_write:
             self._is_locked_out = not can_write
             state = "can be written again" if can_write else f"is locked{self._holder() or ' by another program'}"
@@ -559,31 +552,28 @@ class EmbeddedStore(MetadataStore):
 
     def _end_silent_sessions(self, now_ms: float) -> bool:
         """False if the file is locked; then none was ended."""
-        observed = {}
-        gap_ms = max(0.0, now_ms - self._last_poll_ms - self._kept_out_ms)
-        self._kept_out_ms = 0.0
-        for session_id, timeout_ms, heartbeat in self._sessions:
-            if session_id == self._session_id:
-                continue
-            before, silence_ms = self._observed.get(session_id, (None, 0.0))
-            silence_ms = silence_after(silence_ms, gap_ms, timeout_ms) if before == heartbeat else 0.0
-            is_abandoned = self._session_locks.is_abandoned(session_id)
-            if silence_ms < timeout_ms and not is_abandoned:
-                observed[session_id] = heartbeat, silence_ms
+        others = [session for session in self._sessions if session.id != self._session_id]
+        silence_ms = self._silence.look(others, now_ms)
+        left = []
+        for session in others:
+            is_abandoned = self._session_locks.is_abandoned(session.id)
+            if silence_ms[session.id] < session.timeout_ms and not is_abandoned:
+                left.append(session)
                 continue
             with self._brief_wait() as wait, self._transaction():
-                still = self._db.execute("SELECT heartbeat FROM session WHERE id = ?", (session_id,)).fetchone()
-                if still == (heartbeat,):
-                    why = "is of a process that has ended" if is_abandoned else f"has been silent for {timeout_ms} ms"
-                    logger.info("%s: session %d %s", self.path, session_id, why)
-                    self._end_session(session_id)
+                still = self._db.execute("SELECT heartbeat FROM session WHERE id = ?", (session.id,)).fetchone()
+                is_over = still == (session.heartbeat,)
+                if is_over:
+                    silent = f"has been silent for {session.timeout_ms} ms"
+                    why = "is of a process that has ended" if is_abandoned else silent
+                    logger.info("%s: session %d %s", self.path, session.id, why)
+                    self._end_session(session.id)
             if wait.is_busy:
                 return False
-            if still == (heartbeat,):
-                self._session_locks.remove(session_id)
-        self._observed = observed
-        self._session_locks.keep(observed)
-        self._sessions = [session for session in self._sessions if session[0] in observed]
+            if is_over:
+                self._session_locks.remove(session.id)
+        self._sessions = left
+        self._session_locks.keep([session.id for session in left])
         return True
 
     def _take_due(self) -> list[tuple[Watch, WatchEvent]]:
@@ -776,16 +766,7 @@ class EmbeddedStore(MetadataStore):
                 self._db.execute("ROLLBACK")
             raise
         finally:
-            self._kept_out_ms += SYSTEM_TIME.hi_res_clock_ms() - begin_ms
-
-
-def silence_after(silence_ms: float, gap_ms: float, timeout_ms: float) -> float:
-    """For how long a session was silent, after a poll that saw the same heartbeat gap_ms after the poll before.
-
-    A longer gap counts as half a timeout: a thread that stood still for longer (its machine was suspended, say) may be
-    the first to run again, and the session's own thread must have its turn first.
-    """
-    return silence_ms + min(gap_ms, timeout_ms / 2)
+            self._silence.others_were_kept_out(SYSTEM_TIME.hi_res_clock_ms() - begin_ms)
 
 
 def _primary_code(error: sqlite3.Error) -> int:

@@ -1,4 +1,8 @@
-"""The tables of EmbeddedStore's file, what marks a file as one, and how the file of an earlier version is changed."""
+"""The tables of EmbeddedStore's file, what marks a file as one, and how the file of an earlier version is changed.
+
+The file is a store's if its application_id says so, or its tables if it has none, as earlier versions wrote it.  Any
+other database is refused and left as it is.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 
 from kcore.common.time import SYSTEM_TIME, MockTime
 from kcore.metadata import embedded_store, store_schema
-from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore, silence_after
+from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import (
     ConnectionLost,
@@ -166,11 +166,6 @@ def test_a_poll_that_finds_the_file_locked_calls_the_watches_and_the_next_poll_i
         assert [event.path for event in events] == ["/b"]
         store._poll_interval_ms = 100  # as with a thread
         assert store._poll_delay_ms() == embedded_store.QUIET_POLL_MS < TIMEOUT_MS / 3
-
-
-def test_a_gap_between_two_polls_counts_as_half_a_timeout_at_most():
-    assert silence_after(500, 250, 3000) == 750
-    assert silence_after(0, 60_000, 3000) == 1500
 
 
 def test_an_observer_that_stood_still_ends_no_session_with_its_first_poll(opened):
