@@ -537,13 +537,9 @@ class EmbeddedStore(MetadataStore):
                 self._begin()
                 self._db.execute("ROLLBACK")
             else:
-                # A heartbeat that is lost in a power failure does no harm.
-                self._db.execute("PRAGMA synchronous=OFF")
-                try:
+                with self._without_sync():  # a heartbeat that is lost in a power failure does no harm
                     beat = "UPDATE session SET heartbeat = heartbeat + 1 WHERE id = ?"
                     rows = self._db.execute(beat, (self._session_id,)).rowcount
-                finally:
-                    self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
             self._last_heartbeat_ms = now_ms
         self._note_lock(wait.is_busy)
         if not rows:
@@ -560,7 +556,8 @@ class EmbeddedStore(MetadataStore):
             if silence_ms[session.id] < session.timeout_ms and not is_abandoned:
                 left.append(session)
                 continue
-            with self._brief_wait() as wait, self._transaction():
+            # Not synced: others wait for it, and a session that a power failure brings back is ended again.
+            with self._brief_wait() as wait, self._without_sync(), self._transaction():
                 still = self._db.execute("SELECT heartbeat FROM session WHERE id = ?", (session.id,)).fetchone()
                 is_over = still == (session.heartbeat,)
                 if is_over:
@@ -695,6 +692,22 @@ class EmbeddedStore(MetadataStore):
             wait.is_busy = True
         finally:
             self._set_wait(self._busy_timeout_ms)
+
+    @contextmanager
+    def _without_sync(self) -> Iterator[None]:
+        """Outside a transaction: commits do not wait for the disk.  A later one that does takes theirs along.
+
+        NORMAL: where such a commit also moves the write-ahead log into the file, that is on the disk before the log is
+        written over.  With OFF a power failure would cost what was committed long before.
+        """
+        if not self._durable:
+            yield
+            return
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        try:
+            yield
+        finally:
+            self._db.execute("PRAGMA synchronous=FULL")
 
     def _set_wait(self, timeout_ms: float) -> None:
         self._wait_ms = timeout_ms
