@@ -52,6 +52,7 @@ class LocalAppends:
         internal_topics_allowed: bool,
         origin: AppendOrigin,
         entries: Mapping[TopicPartition, Buffer],
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> AppendResult:
         """Write each partition's records; one's failure never touches another's."""
         result = AppendResult({}, [], [], [])
@@ -63,7 +64,8 @@ class LocalAppends:
                     raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
                 hosted = get(topic_partition)
                 partition = hosted if type(hosted) is Partition else get_or_exception(topic_partition)
-                info, rose = partition.append_records_to_leader(records, required_acks, origin)
+                epoch = None if leader_epochs is None else leader_epochs.get(topic_partition)
+                info, rose = partition.append_records_to_leader(records, required_acks, origin, epoch)
                 partition.meters.produced(info.record_count, info.valid_bytes)
                 if info.converted_count:
                     self._meters.produce_converted(partition.meters, info.converted_count, info.conversion_ns)

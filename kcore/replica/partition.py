@@ -261,6 +261,7 @@ class Partition:
                     )
                     for broker_id in followers
                 }
+            begins_anew = not was_leader or may_have_missed_a_leader(old.leader_epoch, leader_epoch)
             state = LeaderState(
                 leader_epoch,
                 controller_epoch,
@@ -268,11 +269,12 @@ class Partition:
                 CommittedIsr(frozenset(update.isr)),
                 replicas,
                 epoch_start_offset,
+                old.led_since if isinstance(old, LeaderState) and not begins_anew else leader_epoch,
             )
             log.is_served = True
             self._state = state
             self._maybe_increment_leader_hw(log, state)
-            return not was_leader or may_have_missed_a_leader(old.leader_epoch, leader_epoch)
+            return begins_anew
 
     def make_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """Follow update.leader from now on; False if leader and epoch are what they were (PART-07).
@@ -456,12 +458,18 @@ class Partition:
     # -- append, read ------------------------------------------------------------------------------------------------
 
     def append_records_to_leader(
-        self, records: bytes | bytearray | memoryview, required_acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: bytes | bytearray | memoryview,
+        required_acks: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        leader_epoch: int | None = None,
     ) -> tuple[LogAppendInfo, bool]:
         """Append a producer's batches to the local log; the second value says whether the high watermark rose.
 
-        Raises NotLeaderOrFollower if this broker does not lead, NotEnoughReplicas if acks=-1 and the ISR is below
-        min.insync.replicas (in both cases nothing was written), and what UnifiedLog.append_as_leader raises.
+        leader_epoch: in which the records were made, None for any.
+        Raises NotLeaderOrFollower if this broker does not lead, or has not led without a break since leader_epoch,
+        NotEnoughReplicas if acks=-1 and the ISR is below min.insync.replicas (in these cases nothing was written), and
+        what UnifiedLog.append_as_leader raises.
         Source: Partition.appendRecordsToLeader, Kafka 2.4.
         """
         lock = self.leader_isr_update_lock
@@ -470,6 +478,11 @@ class Partition:
             state = self._state
             if not isinstance(state, LeaderState):
                 raise self._not_leader()
+            if leader_epoch is not None and not state.led_since <= leader_epoch <= state.leader_epoch:
+                raise NotLeaderOrFollower(
+                    f"{self.topic_partition}: records of leader epoch {leader_epoch}, "
+                    f"and broker {self.local_broker_id} leads since {state.led_since}"
+                )
             log = self.log
             if required_acks == -1 and len(state.isr.committed) < log.config.min_insync_replicas:
                 raise NotEnoughReplicas(self._below_minimum(state, log))

@@ -93,6 +93,7 @@ class LeaderState(NamedTuple):
 
     partition_epoch: version of the stored state; the next ISR change is conditional on it.  epoch_start_offset: the
     log end when this broker began to lead with leader_epoch.  replicas: the other assigned brokers, by id.
+    led_since: the leader epoch since which this broker leads, and no other one can have led in between.
     """
 
     leader_epoch: int
@@ -101,6 +102,7 @@ class LeaderState(NamedTuple):
     isr: Isr
     replicas: Mapping[int, Replica]
     epoch_start_offset: int
+    led_since: int
 
 
 class FollowerState(NamedTuple):

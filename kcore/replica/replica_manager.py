@@ -545,17 +545,20 @@ class ReplicaManager:
         origin: AppendOrigin,
         entries: Mapping[TopicPartition, Buffer],
         response_callback: ProduceCallback,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         """Append each partition's records, then answer all in one callback; one's failure never touches another's.
 
         With required_acks -1 the answer waits, up to timeout_ms, until what was written is replicated; with 0 and 1
         it does not.  A writable buffer gets its offsets assigned in place.
+        leader_epochs: partition -> the leader epoch in which its records were made.  They are refused with
+        NotLeaderOrFollower where another broker may have led since.  A partition that is not in it takes them.
         """
         if not -1 <= required_acks <= 1:
             refused = InvalidRequiredAcks(f"acks={required_acks}")
             response_callback({tp: ProducePartitionStatus(refused) for tp in entries})
             return
-        result = self._local_appends.append(required_acks, internal_topics_allowed, origin, entries)
+        result = self._local_appends.append(required_acks, internal_topics_allowed, origin, entries, leader_epochs)
         pending, advanced = result.pending, result.advanced
         try:
             if not pending:

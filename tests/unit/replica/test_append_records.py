@@ -118,3 +118,29 @@ def test_APP_16_records_go_to_partitions_that_this_broker_leads(replicated):
         type(None),
     ]
     assert [log_end(replicated, tp) for tp in (FOLLOWED, TP)] == [0, 2]
+
+
+def test_records_of_a_leader_epoch_are_refused_where_another_broker_may_have_led_since(node):
+    def append(leader_epoch):
+        answer = Answer()
+        node.replica_manager.append_records(
+            1000, 1, False, AppendOrigin.CLIENT, {TP: batch(), OTHER: batch()}, answer, {TP: leader_epoch}
+        )
+        assert answer.result[OTHER].error is None, "its records may be of any epoch"
+        return answer.result[TP].error and type(answer.result[TP].error)
+
+    node.become(update(OTHER), update(TP, epoch=5))
+    assert append(5) is None
+    node.become(update(TP, epoch=6))
+    assert [append(epoch) for epoch in (5, 6)] == [None, None], "no other broker can have led since epoch 5"
+    assert append(4) is append(7) is errors.NotLeaderOrFollower
+    node.become(update(TP, epoch=8))
+    assert append(6) is errors.NotLeaderOrFollower, "another one may have led in epoch 7"
+    assert append(8) is None
+    node.become(update(TP, 1, epoch=9, replicas=(0, 1)))
+    assert append(8) is errors.NotLeaderOrFollower
+    node.become(update(TP, epoch=10))
+    assert append(8) is errors.NotLeaderOrFollower
+    assert append(10) is None
+    assert log_end(node, TP) == 5
+    assert log_end(node, OTHER) == 10
