@@ -97,8 +97,15 @@ class CoordinatorPartitions:
         self._append_timeout_ms = append_timeout_ms
         self._load_buffer_size = load_buffer_size
 
-    def append(self, partition: int, batch: bytearray, on_done: Callable[[ProducePartitionStatus], None]) -> None:
-        """Write a batch with acks=all; on_done(its status) runs now, or later on another thread.  Under no lock."""
+    def append(
+        self, partition: int, epoch: int, batch: bytearray, on_done: Callable[[ProducePartitionStatus], None]
+    ) -> None:
+        """Write a batch with acks=all; on_done(its status) runs now, or later on another thread.  Under no lock.
+
+        epoch: the coordinator epoch of what the batch is about.  Where this broker coordinates the partition anew since
+        then the batch is refused with NotLeaderOrFollower: the load may have missed it, and newer batches may be in the
+        log.  The log decides, since the partition may move at any time before.
+        """
         topic_partition = TopicPartition(self._topic, partition)
         self._replica_manager.append_records(
             self._append_timeout_ms,
@@ -107,6 +114,7 @@ class CoordinatorPartitions:
             AppendOrigin.COORDINATOR,
             {topic_partition: batch},
             lambda statuses: on_done(statuses[topic_partition]),
+            {topic_partition: epoch},
         )
 
     def max_batch_size(self, partition: int) -> int | None:

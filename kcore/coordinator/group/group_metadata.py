@@ -65,6 +65,8 @@ class GroupMetadata:
 
     def __init__(self, group_id: str, time: Time, state: GroupState = GroupState.EMPTY) -> None:
         self.group_id = group_id
+        #: The epoch in which this broker coordinates it, as this object; the log takes its records in that one only.
+        self.coordinator_epoch = -1
         self.state = state
         self.state_timestamp: int | None = time.milliseconds()
         #: Dead because its partition moved: the group goes on elsewhere, or here as another object.

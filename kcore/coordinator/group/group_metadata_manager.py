@@ -223,6 +223,7 @@ class GroupMetadataManager:
             group = self._groups.get(group_id)
             if group is None and create:
                 group = self._groups[group_id] = GroupMetadata(group_id, self._time)
+                group.coordinator_epoch = self.partitions.epoch(self.partition_for(group_id))
             return group
 
     def remove_group(self, group: GroupMetadata) -> None:
@@ -470,7 +471,7 @@ class GroupMetadataManager:
         if group.is_unloaded:
             appended(ProducePartitionStatus(NotCoordinator(group.group_id)))
         else:
-            self.partitions.append(self.partition_for(group.group_id), batch, appended)
+            self.partitions.append(self.partition_for(group.group_id), group.coordinator_epoch, batch, appended)
 
     # -- fetching ----------------------------------------------------------------------------------------------------
 
@@ -587,11 +588,12 @@ class GroupMetadataManager:
         """
         topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
         is_committed = partial(self.partitions.is_transaction_committed, partition)
-        load = GroupLoad(topic_partition, self._time, self._add_groups, on_loaded, is_committed)
+        load = GroupLoad(topic_partition, self._time, partial(self._add_groups, epoch), on_loaded, is_committed)
         self.partitions.elect(partition, epoch, load)
 
-    def _add_groups(self, groups: Iterable[GroupMetadata]) -> None:
+    def _add_groups(self, epoch: int, groups: Iterable[GroupMetadata]) -> None:
         for group in groups:
+            group.coordinator_epoch = epoch
             self._groups[group.group_id] = group
             for producer_id in group.transactional_offsets:
                 self._groups_of_producers.setdefault(producer_id, set()).add(group)

@@ -67,15 +67,17 @@ def _error_for_producers(error: ApiError) -> ApiError:
 class TransactionEntry:
     """A transactional id.  lock guards the other fields, and nothing is appended under it.
 
+    coordinator_epoch: in which this broker coordinates it, as this object; the log takes its states in that one only.
     metadata: what counts, and is in the log.  pending: what is being written; while it is set nothing else may be.
     is_unloaded: the id lives at another coordinator, or here in another entry.
     loaded_ms: when it was read from the log, on the clock of deadlines; None for an id that began here.
     """
 
-    __slots__ = ("is_unloaded", "loaded_ms", "lock", "metadata", "pending")
+    __slots__ = ("coordinator_epoch", "is_unloaded", "loaded_ms", "lock", "metadata", "pending")
 
-    def __init__(self, metadata: TransactionMetadata, loaded_ms: float | None = None) -> None:
+    def __init__(self, metadata: TransactionMetadata, coordinator_epoch: int, loaded_ms: float | None = None) -> None:
         self.lock = threading.Lock()
+        self.coordinator_epoch = coordinator_epoch
         self.metadata = metadata
         self.pending: TransactionMetadata | None = None
         self.is_unloaded = False
@@ -162,7 +164,8 @@ class TransactionStateManager:
         """The entry of its id; a new one with it where there is none.  Raises as check_status()."""
         with self.partitions.lock:
             self.check_status(metadata.transactional_id)
-            return self._entries.setdefault(metadata.transactional_id, TransactionEntry(metadata))
+            epoch = self.partitions.epoch(self.partition_for(metadata.transactional_id))
+            return self._entries.setdefault(metadata.transactional_id, TransactionEntry(metadata, epoch))
 
     # -- storing -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +194,8 @@ class TransactionStateManager:
             on_stored(error)
             self.waiting.check_and_complete(after.transactional_id)
 
-        self.partitions.append(self.partition_for(after.transactional_id), builder.build(), appended)
+        partition = self.partition_for(after.transactional_id)
+        self.partitions.append(partition, entry.coordinator_epoch, builder.build(), appended)
 
     def remove_expired(self) -> None:
         """Forget the ids that nobody has used for transactional.id.expiration.ms (TXN-70)."""
@@ -215,7 +219,9 @@ class TransactionStateManager:
                 batch_entries.append(entry)
                 key = transaction_log_key(entry.transactional_id)
                 builder.append(None, key, timestamp=self.now_ms())
-            self.partitions.append(partition, builder.build(), partial(self._removed, batch_entries))
+            # Entries of two epochs: one of them is of before the partition moved, and the log refuses all tombstones.
+            epoch = min(entry.coordinator_epoch for entry in batch_entries)
+            self.partitions.append(partition, epoch, builder.build(), partial(self._removed, batch_entries))
 
     def _removed(self, entries: list[TransactionEntry], status: ProducePartitionStatus) -> None:
         if status.error is not None:
@@ -243,7 +249,7 @@ class TransactionStateManager:
 
         def publish(states: Collection[TransactionMetadata]) -> None:
             loaded_ms = self._time.hi_res_clock_ms()
-            entries.extend(TransactionEntry(state, loaded_ms) for state in states)
+            entries.extend(TransactionEntry(state, epoch, loaded_ms) for state in states)
             self._entries.update((entry.transactional_id, entry) for entry in entries)
 
         def activate() -> None:

@@ -128,6 +128,7 @@ class CoordinatorAppends:
         origin: AppendOrigin,
         entries: Mapping[TopicPartition, Any],
         response_callback: ProduceCallback,
+        leader_epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         node = self._node
 
@@ -137,7 +138,13 @@ class CoordinatorAppends:
 
         # The product's timeouts are longer than all that a history has.
         node.replica_manager.append_records(
-            min(timeout_ms, PRODUCE_TIMEOUT_MS), required_acks, internal_topics_allowed, origin, entries, done
+            min(timeout_ms, PRODUCE_TIMEOUT_MS),
+            required_acks,
+            internal_topics_allowed,
+            origin,
+            entries,
+            done,
+            leader_epochs,
         )
         node.may_die()
 

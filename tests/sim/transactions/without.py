@@ -168,11 +168,13 @@ def end_after_one_round(completions: TransactionCompletions, completion: Any) ->
     completions._store_end(completion)
 
 
-def append_unreplicated(partitions: CoordinatorPartitions, partition: int, batch: Any, on_done: Any) -> None:
+def append_unreplicated(
+    partitions: CoordinatorPartitions, partition: int, epoch: int, batch: Any, on_done: Any
+) -> None:
     """What a coordinator writes counts before it is replicated."""
     tp = transaction_state.TopicPartition(partitions._topic, partition)
     partitions._replica_manager.append_records(
-        1000, 1, True, AppendOrigin.COORDINATOR, {tp: batch}, lambda statuses: on_done(statuses[tp])
+        1000, 1, True, AppendOrigin.COORDINATOR, {tp: batch}, lambda statuses: on_done(statuses[tp]), {tp: epoch}
     )
 
 

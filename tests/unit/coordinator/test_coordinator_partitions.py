@@ -78,7 +78,7 @@ class Fixture:
 
     def append(self, value):
         statuses = []
-        self.partitions.append(P, batch(value), statuses.append)
+        self.partitions.append(P, 0, batch(value), statuses.append)
         return statuses
 
     def elect(self, epoch, at=None, *, acts=False):

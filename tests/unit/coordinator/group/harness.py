@@ -111,7 +111,16 @@ class MemoryReplicaManager:
             raise KafkaStorageError(f"{topic_partition} is offline")
         return self.logs.setdefault(topic_partition.partition, MemoryLog())
 
-    def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, response_callback):
+    def append_records(
+        self,
+        timeout_ms,
+        required_acks,
+        internal_topics_allowed,
+        origin,
+        entries,
+        response_callback,
+        leader_epochs=None,
+    ):
         assert (required_acks, internal_topics_allowed) == (-1, True)
         if self.held is not None:
             self.held.append(lambda: self._append(entries, response_callback))

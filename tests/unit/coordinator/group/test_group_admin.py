@@ -291,7 +291,7 @@ def test_an_offset_that_is_deleted_while_its_commit_is_under_way_stays_deleted_t
     harness.coordinator.admin.delete_offsets("g", [T0], deleted)
     append_records = manager.append_records
 
-    def fail_after_the_answers(timeout_ms, required_acks, internal, origin, entries, callback):
+    def fail_after_the_answers(timeout_ms, required_acks, internal, origin, entries, callback, leader_epochs):
         manager.append_records = append_records
         manager.answer(2)
         if is_in_log:

@@ -158,9 +158,9 @@ def test_APP_04_a_group_and_its_offsets_are_written_with_acks_all():
     appends = []
 
     class RecordingReplicaManager(MemoryReplicaManager):
-        def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
+        def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, *args):
             appends.append((required_acks, origin, len(entries)))
-            self._append(entries, callback)
+            super().append_records(timeout_ms, required_acks, internal_topics_allowed, origin, entries, *args)
 
     harness = Harness(RecordingReplicaManager())
     join, *_ = harness.stable_group()

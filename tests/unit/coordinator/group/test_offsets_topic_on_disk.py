@@ -110,7 +110,7 @@ def end_transaction(harness, marker):
     batch = RecordBatchBuilder(producer_id=5, producer_epoch=0, is_transactional=True, is_control=True)
     batch.append(b"\0\0" + MARK, bytes([0, 0, 0, marker]), timestamp=1)
     answer = Answer()
-    harness.coordinator.manager.partitions.append(0, batch.build(), answer)
+    harness.coordinator.manager.partitions.append(0, 0, batch.build(), answer)
     assert answer.error is None
 
 

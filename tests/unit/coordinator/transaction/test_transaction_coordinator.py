@@ -44,7 +44,9 @@ class Logs:
     def get_partition(self, topic_partition):
         return SimpleNamespace(local_log=lambda: self.log(topic_partition), is_followed=self.is_followed)
 
-    def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
+    def append_records(
+        self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback, leader_epochs=None
+    ):
         assert (required_acks, internal_topics_allowed) == (-1, True)
         if any(tp.topic == STATES for tp in entries):
             assert origin is AppendOrigin.COORDINATOR

@@ -1,0 +1,251 @@
+"""Appends of the coordinators that are under way while their partition leaves this broker and comes back."""
+
+import threading
+
+import pytest
+
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.coordinators import Coordinators
+from kcore.coordinator.group.committed_offset import OffsetAndMetadata
+from kcore.coordinator.group.group_load import GroupLoad
+from kcore.coordinator.group.member_metadata import GroupMember
+from kcore.coordinator.transaction.transaction_config import TransactionConfig
+from kcore.coordinator.transaction.transaction_state import TransactionState
+from kcore.record.control_record import ControlRecordType, control_record_type
+from kcore.record.memory_records import MemoryRecords
+from tests.unit.replica.conftest import Node, update
+
+from .group.harness import OFFSETS_TOPIC, Answer, Consumers
+from .transaction.test_transaction_coordinator import HERE, STATES
+from .transaction.test_transaction_coordinator import Harness as Transactions
+
+S = TransactionState
+OFFSETS, ID_STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(STATES, 0)
+TP = TopicPartition("t", 0)
+DEADLINE_S = 60
+
+
+class Broker:
+    """Real logs with one partition of each coordinator's topic, which this broker leads."""
+
+    def __init__(self, directory):
+        self.node = Node(directory)
+        self.replica_manager = self.node.replica_manager
+        self.groups = Consumers(self.replica_manager, partitions=[], offsets_topic_num_partitions=1)
+        self.transactions = Transactions(self, owned=False)
+        self._coordinators = Coordinators(
+            {OFFSETS_TOPIC: self.groups.coordinator, STATES: self.transactions.coordinator}
+        )
+        self._epoch = 0
+        self.lead(OFFSETS, ID_STATES)
+        self.node.lead(HERE)
+        self.load()
+
+    # -- the controller's requests
+
+    def _become(self, leader, topic_partitions, epochs=1):
+        self._epoch += epochs
+        updates = [update(tp, leader, self._epoch, [leader], [0, 1]) for tp in topic_partitions]
+        self.replica_manager.become_leader_or_follower(updates, 1, self._coordinators.leadership_changed)
+
+    def lead(self, *topic_partitions, epochs=1):
+        self._become(0, topic_partitions, epochs)
+
+    def follow(self, *topic_partitions):
+        self._become(1, topic_partitions)
+
+    def load(self):
+        self.groups.scheduler.tick()
+        self.transactions.scheduler.tick()
+
+    def away_and_back(self, topic_partition):
+        self.follow(topic_partition)
+        self.lead(topic_partition)
+        self.load()
+
+    # -- the logs, also as what the coordinator of transactions appends with
+
+    def __getattr__(self, name):
+        return getattr(self.replica_manager, name)
+
+    def log(self, topic_partition):
+        log = self.replica_manager.get_partition(topic_partition).log
+        (segment,) = log.segment_base_offsets()
+        with open(f"{log.directory}/{segment:020}.log", "rb") as file:
+            return MemoryRecords(file.read())
+
+    def records(self, topic_partition):
+        return [(record.key, record.value) for record in self.log(topic_partition).records()]
+
+    def before_the_next_append(self, action):
+        """Call action() when the coordinator has checked everything, and the log has nothing yet."""
+        append_records = self.replica_manager.append_records
+
+        def planted(*args, **more):
+            self.replica_manager.append_records = append_records
+            action()
+            append_records(*args, **more)
+
+        self.replica_manager.append_records = planted
+
+
+@pytest.fixture
+def broker(tmp_path):
+    broker = Broker(tmp_path)
+    yield broker
+    broker.node.shutdown()
+
+
+# -- groups
+
+
+def commit(groups):
+    answer = groups.commit({TP: 2})
+    return lambda: answer.result[TP]
+
+
+def commit_in_transaction(groups):
+    answer, offsets = Answer(), {TP: OffsetAndMetadata(2)}
+    groups.coordinator.offsets.commit_in_transaction("g", GroupMember(), (7, 0), offsets, answer)
+    return lambda: answer.result[TP]
+
+
+def join_new(groups):
+    answer = groups.join_new("a")
+    return lambda: answer.error_code
+
+
+def delete_offsets(groups):
+    answer = Answer()
+    groups.coordinator.admin.delete_offsets("g", [TP], answer)
+    return lambda: answer.error_code
+
+
+def delete_group(groups):
+    answer = Answer()
+    groups.coordinator.admin.delete_groups(["g"], answer)
+    return lambda: answer.result["g"]
+
+
+@pytest.mark.parametrize("request_", [commit, commit_in_transaction, join_new, delete_offsets, delete_group])
+def test_what_a_group_appends_does_not_get_into_the_log_after_what_was_appended_since_its_partition_came_back(
+    broker, request_
+):
+    """The next load would take it for newer."""
+    broker.groups.commit({TP: 1})
+    after_the_move = []
+
+    def move():
+        broker.away_and_back(OFFSETS)
+        assert broker.groups.commit({TP: 3}).result == {TP: errors.NONE}
+        after_the_move.extend(broker.records(OFFSETS))
+
+    broker.before_the_next_append(move)
+    code = request_(broker.groups)
+    assert code() == errors.NotCoordinator.code
+    assert broker.records(OFFSETS) == after_the_move
+    assert broker.groups.committed() == {TP: 3}
+    broker.away_and_back(OFFSETS)
+    assert broker.groups.committed(require_stable=True) == {TP: 3}
+
+
+def test_what_a_group_appends_does_not_get_into_the_log_after_the_load_has_read_it(broker, monkeypatch):
+    finish = GroupLoad.finish
+    read, released = threading.Event(), threading.Event()
+
+    def finish_and_wait(load):
+        finish(load)
+        read.set()
+        assert released.wait(DEADLINE_S)
+
+    broker.groups.commit({TP: 1})
+    monkeypatch.setattr(GroupLoad, "finish", finish_and_wait)
+    loader = threading.Thread(target=broker.away_and_back, args=(OFFSETS,))
+
+    def until_it_is_read():
+        loader.start()
+        assert read.wait(DEADLINE_S)
+
+    broker.before_the_next_append(until_it_is_read)
+    late = broker.groups.commit({TP: 2})
+    released.set()
+    loader.join(DEADLINE_S)
+    assert late.result == {TP: errors.NotCoordinator.code}
+    assert broker.groups.committed() == {TP: 1}
+    monkeypatch.undo()
+    broker.away_and_back(OFFSETS)
+    assert broker.groups.committed() == {TP: 1}
+
+
+def test_what_is_appended_while_this_broker_leads_on_in_the_next_epoch_counts(broker):
+    """No other broker has led, and the groups stay as they are."""
+    broker.before_the_next_append(lambda: broker.lead(OFFSETS))
+    assert broker.groups.commit({TP: 1}).result == {TP: errors.NONE}
+    assert broker.groups.commit({TP: 2}).result == {TP: errors.NONE}
+    broker.away_and_back(OFFSETS)
+    assert broker.groups.committed() == {TP: 2}
+
+
+def test_what_is_appended_while_another_broker_may_have_led_in_between_is_refused(broker):
+    broker.before_the_next_append(lambda: broker.lead(OFFSETS, epochs=2))
+    assert broker.groups.commit({TP: 1}).result == {TP: errors.NotCoordinator.code}
+    broker.load()
+    assert broker.groups.commit({TP: 2}).result == {TP: errors.NONE}
+
+
+def test_an_append_between_the_change_of_leadership_and_the_load_is_refused(broker):
+    """The groups of before are still there when the partition leads in its new epoch."""
+    broker.groups.commit({TP: 1})
+    become, codes = broker._coordinators.leadership_changed, []
+
+    def commit_first(new_leaders, new_followers):
+        if new_leaders:
+            codes.append(broker.groups.commit({TP: 2}).result[TP])
+        become(new_leaders, new_followers)
+
+    broker._coordinators.leadership_changed = commit_first
+    broker.lead(OFFSETS, epochs=2)
+    broker.load()
+    assert codes == [errors.NotCoordinator.code]
+    assert broker.groups.committed() == {TP: 1}
+
+
+# -- transactions
+
+
+def test_a_state_of_a_transaction_does_not_get_into_the_log_after_those_of_the_next_coordinator(broker):
+    transactions = broker.transactions
+    producer = transactions.begin(HERE)
+    ended = []
+
+    def move():
+        broker.away_and_back(ID_STATES)
+        ended.append(transactions.end(producer, is_commit=False))
+
+    broker.before_the_next_append(move)
+    assert transactions.end(producer, is_commit=True) == errors.NotCoordinator.code
+    assert ended == [errors.NONE]
+    states = [S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.COMPLETE_ABORT]
+    assert transactions.written() == [("x", state) for state in states]
+    assert transactions.state is S.COMPLETE_ABORT
+    (marker,) = broker.log(HERE).records()
+    assert control_record_type(marker.key) is ControlRecordType.ABORT
+
+
+def test_a_tombstone_of_an_expired_id_does_not_get_into_the_log_after_the_ids_next_state(broker):
+    transactions = broker.transactions
+    transactions.init()
+    for task in transactions.coordinator._tasks:
+        task.cancel()
+
+    def move():
+        broker.away_and_back(ID_STATES)
+        transactions.init()
+
+    transactions.time.sleep(TransactionConfig().transactional_id_expiration_ms)
+    broker.before_the_next_append(move)
+    transactions.coordinator.manager.remove_expired()
+    assert transactions.written() == [("x", S.EMPTY)] * 2
+    broker.away_and_back(ID_STATES)
+    assert transactions.state is S.EMPTY
