@@ -179,9 +179,9 @@ class GroupMetadataManager:
         if self._expiration_task is not None:
             self._expiration_task.cancel()
 
-    def owns(self, partition: int) -> bool:
-        """Whether the groups of a partition are coordinated here, and loaded."""
-        return partition in self.partitions.owned
+    def loaded_epoch(self, partition: int) -> int | None:
+        """Since which the groups of a partition are coordinated here, and loaded; None if they are not."""
+        return self.partitions.owned.get(partition)
 
     def is_group_local(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self.partitions.owned

@@ -54,8 +54,8 @@ class Marker(NamedTuple):
 class TransactionalOffsets(Protocol):
     """What is kept of the partitions of the offsets topic: GroupMetadataManager."""
 
-    def owns(self, partition: int) -> bool:
-        """Whether what is in the partition has been loaded here."""
+    def loaded_epoch(self, partition: int) -> int | None:
+        """The leader epoch since which what is in the partition has been loaded here; None if it is not."""
 
     def end_transaction(self, producer_id: int, partitions: Collection[int], is_commit: bool) -> None:
         """The markers are in these partitions."""
@@ -82,13 +82,18 @@ class MarkerWriter:
         """Append the marker with acks=all.  on_written() runs now, or later on another thread, without a lock.
 
         A partition of the offsets topic that is being loaded answers NotLeaderOrFollower: the load may have missed it.
+        So does one that has moved away and back before the marker is in its log.
         """
         now_ms = self._time.milliseconds()
-        results: dict[TopicPartition, ApiError | None] = {
-            topic_partition: NotLeaderOrFollower(f"{topic_partition} is not loaded yet")
-            for topic_partition in partitions
-            if topic_partition.topic == GROUP_METADATA_TOPIC and not self._offsets.owns(topic_partition.partition)
-        }
+        results: dict[TopicPartition, ApiError | None] = {}
+        leader_epochs: dict[TopicPartition, int] = {}
+        for topic_partition in partitions:
+            if topic_partition.topic == GROUP_METADATA_TOPIC:
+                epoch = self._offsets.loaded_epoch(topic_partition.partition)
+                if epoch is None:
+                    results[topic_partition] = NotLeaderOrFollower(f"{topic_partition} is not loaded yet")
+                else:
+                    leader_epochs[topic_partition] = epoch
         batches = {tp: marker.batch(now_ms) for tp in partitions if tp not in results}
 
         def appended(statuses: Mapping[TopicPartition, ProducePartitionStatus]) -> None:
@@ -105,4 +110,6 @@ class MarkerWriter:
         if not batches:
             on_written(results)
             return
-        self._replica_manager.append_records(self._append_timeout_ms, -1, True, marker.origin, batches, appended)
+        self._replica_manager.append_records(
+            self._append_timeout_ms, -1, True, marker.origin, batches, appended, leader_epochs
+        )

@@ -10,6 +10,7 @@ from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.member_metadata import GroupMember
+from kcore.coordinator.transaction.marker_writer import Marker, MarkerWriter
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_state import TransactionState
 from kcore.record.control_record import ControlRecordType, control_record_type
@@ -90,6 +91,32 @@ class Broker:
         self.replica_manager.append_records = planted
 
 
+class HeldLoad:
+    """The offsets' partition leaves the broker and comes back, on a thread of its own; the load waits after it has read
+    the log."""
+
+    def __init__(self, broker, monkeypatch):
+        finish_load = GroupLoad.finish
+        self._has_read, self._released = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=broker.away_and_back, args=(OFFSETS,))
+
+        def finish_and_wait(load):
+            finish_load(load)
+            self._has_read.set()
+            assert self._released.wait(DEADLINE_S)
+
+        monkeypatch.setattr(GroupLoad, "finish", finish_and_wait)
+
+    def read(self):
+        self._thread.start()
+        assert self._has_read.wait(DEADLINE_S)
+
+    def finish(self):
+        self._released.set()
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive()
+
+
 @pytest.fixture
 def broker(tmp_path):
     broker = Broker(tmp_path)
@@ -151,29 +178,13 @@ def test_what_a_group_appends_does_not_get_into_the_log_after_what_was_appended_
 
 
 def test_what_a_group_appends_does_not_get_into_the_log_after_the_load_has_read_it(broker, monkeypatch):
-    finish = GroupLoad.finish
-    read, released = threading.Event(), threading.Event()
-
-    def finish_and_wait(load):
-        finish(load)
-        read.set()
-        assert released.wait(DEADLINE_S)
-
     broker.groups.commit({TP: 1})
-    monkeypatch.setattr(GroupLoad, "finish", finish_and_wait)
-    loader = threading.Thread(target=broker.away_and_back, args=(OFFSETS,))
-
-    def until_it_is_read():
-        loader.start()
-        assert read.wait(DEADLINE_S)
-
-    broker.before_the_next_append(until_it_is_read)
+    load = HeldLoad(broker, monkeypatch)
+    broker.before_the_next_append(load.read)
     late = broker.groups.commit({TP: 2})
-    released.set()
-    loader.join(DEADLINE_S)
+    load.finish()
     assert late.result == {TP: errors.NotCoordinator.code}
     assert broker.groups.committed() == {TP: 1}
-    monkeypatch.undo()
     broker.away_and_back(OFFSETS)
     assert broker.groups.committed() == {TP: 1}
 
@@ -249,3 +260,19 @@ def test_a_tombstone_of_an_expired_id_does_not_get_into_the_log_after_the_ids_ne
     assert transactions.written() == [("x", S.EMPTY)] * 2
     broker.away_and_back(ID_STATES)
     assert transactions.state is S.EMPTY
+
+
+def test_a_marker_that_a_load_of_offsets_has_not_read_is_refused_and_sent_again(broker, monkeypatch):
+    """Otherwise the offsets of a transaction that has ended would wait for its end."""
+    groups = broker.groups
+    assert commit_in_transaction(groups)() == errors.NONE
+    writer = MarkerWriter(broker.replica_manager, groups.time, groups.coordinator.manager)
+    load = HeldLoad(broker, monkeypatch)
+    broker.before_the_next_append(load.read)
+    marker, first, second = Marker(7, 0, True, 1), Answer(), Answer()
+    writer.write(marker, [OFFSETS], first)
+    load.finish()
+    assert isinstance(first.result[OFFSETS], errors.NotLeaderOrFollower)
+    writer.write(marker, [OFFSETS], second)
+    assert second.result == {OFFSETS: None}
+    assert groups.committed(require_stable=True) == {TP: 2}

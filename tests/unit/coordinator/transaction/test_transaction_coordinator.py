@@ -81,7 +81,7 @@ class Harness:
         self.leaders = {HERE: ME, THERE: OTHER, OFFSETS_0: ME}
         self.sent, self.ended_offsets, self.loaded_offsets, self.ids = [], [], {0}, iter(range(100, 200))
         offsets = SimpleNamespace(
-            owns=lambda partition: partition in self.loaded_offsets,
+            loaded_epoch=lambda partition: 1 if partition in self.loaded_offsets else None,
             end_transaction=lambda *args: self.ended_offsets.append(args),
         )
         others = SimpleNamespace(send=lambda *args: self.sent.append(args))
