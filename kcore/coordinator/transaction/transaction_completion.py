@@ -178,11 +178,13 @@ class TransactionCompletions:
                 routes.others.send(leader, marker, partitions, answered)
 
     def _coordinator_epoch(self, completion: _Completion) -> int:
-        """-1 where this broker does not coordinate the id, or has shut down."""
+        """-1 where this broker does not coordinate the id, or has shut down.
+
+        It is that of the entry, not of its partition, which may have moved away and back after is_unloaded was read:
+        partitions refuse a marker with the old epoch once the new coordinator has sent one.
+        """
         entry = completion.entry
-        if entry.is_unloaded or not self._manager.is_active:
-            return -1
-        return self._manager.partitions.epoch(self._manager.partition_for(entry.transactional_id))
+        return -1 if entry.is_unloaded or not self._manager.is_active else entry.coordinator_epoch
 
     def _is_deleted(self, entry: TransactionEntry) -> bool:
         """Whether a partition of its transaction that the metadata do not have was deleted.  It was there when it was

@@ -13,8 +13,10 @@ from kcore.coordinator.group.member_metadata import GroupMember
 from kcore.coordinator.transaction.marker_writer import Marker, MarkerWriter
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_state import TransactionState
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.replica.conftest import Node, update
 
 from .group.harness import OFFSETS_TOPIC, Answer, Consumers
@@ -276,3 +278,44 @@ def test_a_marker_that_a_load_of_offsets_has_not_read_is_refused_and_sent_again(
     writer.write(marker, [OFFSETS], second)
     assert second.result == {OFFSETS: None}
     assert groups.committed(require_stable=True) == {TP: 2}
+
+
+class MovingManager:
+    """The manager, as the completions see it: before they look whether it is active it calls `action`, once."""
+
+    def __init__(self, manager, action):
+        self._manager, self._action = manager, action
+
+    def __getattr__(self, name):
+        return getattr(self._manager, name)
+
+    @property
+    def is_active(self):
+        action, self._action = self._action, lambda: None
+        action()
+        return self._manager.is_active
+
+
+def test_a_decision_of_before_the_move_is_not_sent_with_the_epoch_of_the_coordinator_after_it(broker):
+    """The producer may be in its next transaction, with version 1 in the same epoch: the marker would end that one."""
+    transactions = broker.transactions
+    producer = transactions.begin(HERE)
+    answer = Answer()
+
+    def move_and_begin_the_next():
+        broker.away_and_back(ID_STATES)
+        assert transactions.state is S.COMPLETE_COMMIT
+        assert transactions.add(producer, HERE) == errors.NONE
+        batch = RecordBatchBuilder(
+            producer_id=producer.producer_id, producer_epoch=producer.epoch, base_sequence=0, is_transactional=True
+        )
+        batch.append(b"of the next transaction", timestamp=1)
+        broker.append_records(1000, -1, False, AppendOrigin.CLIENT, {HERE: batch.build()}, answer)
+
+    completions = transactions.coordinator.completions
+    completions._manager = MovingManager(completions._manager, move_and_begin_the_next)
+    transactions.end(producer, is_commit=True)
+    assert answer.result[HERE].error is None
+    assert [batch.is_control for batch in broker.log(HERE).batches] == [True, False]
+    assert transactions.state is S.ONGOING
+    assert len(completions) == 0
