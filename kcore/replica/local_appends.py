@@ -64,14 +64,16 @@ class LocalAppends:
                     raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
                 hosted = get(topic_partition)
                 partition = hosted if type(hosted) is Partition else get_or_exception(topic_partition)
-                epoch = None if leader_epochs is None else leader_epochs.get(topic_partition)
+                epoch = partition.leader_epoch
+                if leader_epochs is not None:
+                    epoch = leader_epochs.get(topic_partition, epoch)
                 info, rose = partition.append_records_to_leader(records, required_acks, origin, epoch)
                 partition.meters.produced(info.record_count, info.valid_bytes)
                 if info.converted_count:
                     self._meters.produce_converted(partition.meters, info.converted_count, info.conversion_ns)
                 (result.advanced if rose else result.appended).append(topic_partition)
                 required_offset = info.last_offset + 1
-                if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset):
+                if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset, epoch):
                     result.pending.append(topic_partition)
                 status = ProducePartitionStatus(
                     None,
@@ -79,6 +81,7 @@ class LocalAppends:
                     info.log_append_time,
                     info.log_start_offset,
                     required_offset=required_offset,
+                    leader_epoch=epoch,
                 )
             except Exception as error:
                 status = self._refusal(topic_partition, partition, len(records), error)

@@ -479,10 +479,7 @@ class Partition:
             if not isinstance(state, LeaderState):
                 raise self._not_leader()
             if leader_epoch is not None and not state.led_since <= leader_epoch <= state.leader_epoch:
-                raise NotLeaderOrFollower(
-                    f"{self.topic_partition}: records of leader epoch {leader_epoch}, "
-                    f"and broker {self.local_broker_id} leads since {state.led_since}"
-                )
+                raise self._not_leader_since(leader_epoch, state)
             log = self.log
             if required_acks == -1 and len(state.isr.committed) < log.config.min_insync_replicas:
                 raise NotEnoughReplicas(self._below_minimum(state, log))
@@ -545,15 +542,19 @@ class Partition:
         )
         return log.maybe_increment_high_watermark(candidate) is not None
 
-    def check_enough_replicas_reach_offset(self, required_offset: int) -> bool:
+    def check_enough_replicas_reach_offset(self, required_offset: int, leader_epoch: int | None = None) -> bool:
         """Whether a produce up to required_offset may be acknowledged to acks=-1 (PART-18).
 
-        Raises NotLeaderOrFollower when leadership is lost, NotEnoughReplicasAfterAppend when the records are
-        replicated but the ISR has shrunk below min.insync.replicas meanwhile.
+        leader_epoch: in which it was appended, None for any.
+        Raises NotLeaderOrFollower when leadership is lost, also if it is back: other records may be there then;
+        NotEnoughReplicasAfterAppend when the records are replicated but the ISR has shrunk below min.insync.replicas
+        meanwhile.
         """
         state = self._state
         if not isinstance(state, LeaderState):
             raise self._not_leader()
+        if leader_epoch is not None and not state.led_since <= leader_epoch <= state.leader_epoch:
+            raise self._not_leader_since(leader_epoch, state)
         log = self.log
         if log.high_watermark < required_offset:
             return False
@@ -825,6 +826,12 @@ class Partition:
 
     def _not_leader(self) -> NotLeaderOrFollower:
         return NotLeaderOrFollower(f"{self.topic_partition}: broker {self.local_broker_id} is not the leader")
+
+    def _not_leader_since(self, leader_epoch: int, state: LeaderState) -> NotLeaderOrFollower:
+        return NotLeaderOrFollower(
+            f"{self.topic_partition}: records of leader epoch {leader_epoch}, and broker {self.local_broker_id} leads "
+            f"since epoch {state.led_since}"
+        )
 
     def _below_minimum(self, state: LeaderState, log: UnifiedLog) -> str:
         minimum = log.config.min_insync_replicas

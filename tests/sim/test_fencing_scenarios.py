@@ -362,7 +362,7 @@ def test_PART_13_a_follower_below_the_start_of_the_leader_epoch_does_not_join(sc
 def test_PART_18_records_are_not_acknowledged_by_fewer_than_min_insync_replicas(scenario):
     """Broker 1 dies before it has fetched them: then the ISR is broker 0 alone."""
 
-    def whatever_the_isr(self, required_offset):
+    def whatever_the_isr(self, required_offset, leader_epoch):
         return self.is_leader and self.log.high_watermark >= required_offset
 
     history = scenario(
@@ -433,7 +433,7 @@ def test_PART_15_the_high_watermark_waits_for_the_isr(scenario):
 def test_PART_18_acks_all_waits_for_the_high_watermark(scenario):
     history = scenario(Settings(brokers=2), *ALONE)
     history.goes_well()
-    history.breaks(COMMITTED, Partition, "check_enough_replicas_reach_offset", lambda self, required_offset: True)
+    history.breaks(COMMITTED, Partition, "check_enough_replicas_reach_offset", lambda self, *record: True)
 
 
 def test_RD_06_a_consumer_reads_up_to_the_high_watermark(scenario):

@@ -144,7 +144,7 @@ def test_a_record_that_a_consumer_saw_stays(monkeypatch):
 
 
 def test_an_acknowledged_record_is_committed(monkeypatch):
-    monkeypatch.setattr(Partition, "check_enough_replicas_reach_offset", lambda self, required_offset: True)
+    monkeypatch.setattr(Partition, "check_enough_replicas_reach_offset", lambda self, *record: True)
     assert_noticed(monkeypatch, "an_acknowledged_record_is_committed")
 
 

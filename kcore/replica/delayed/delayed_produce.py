@@ -20,7 +20,8 @@ class ProducePartitionStatus:
     """What became of one partition's records (APP-06).
 
     base_offset, log_append_time (ms) and log_start_offset are -1 where they say nothing; required_offset is the
-    offset the high watermark must reach.  record_errors: (index of the record in its batch, message).
+    offset the high watermark must reach, and leader_epoch the one in which the records were appended, None for any.
+    record_errors: (index of the record in its batch, message).
     """
 
     error: ApiError | None = None
@@ -30,6 +31,7 @@ class ProducePartitionStatus:
     record_errors: Sequence[tuple[int, str]] = ()
     error_message: str | None = None
     required_offset: int = -1
+    leader_epoch: int | None = None
 
 
 ProduceCallback = Callable[[dict[TopicPartition, ProducePartitionStatus]], None]
@@ -61,7 +63,7 @@ class DelayedProduce(DelayedPartitions):
         status = self._statuses[topic_partition]
         try:
             partition = self._hosted_partitions.get_or_exception(topic_partition)
-            return not partition.check_enough_replicas_reach_offset(status.required_offset)
+            return not partition.check_enough_replicas_reach_offset(status.required_offset, status.leader_epoch)
         except ApiError as error:
             status.error = error
             return False

@@ -120,6 +120,26 @@ def test_APP_16_records_go_to_partitions_that_this_broker_leads(replicated):
     assert [log_end(replicated, tp) for tp in (FOLLOWED, TP)] == [0, 2]
 
 
+def test_records_that_were_truncated_before_the_wait_for_them_began_are_not_acknowledged(replicated, monkeypatch):
+    """The partition leaves this broker and comes back after they were appended: what is committed at their offset then
+    are other records."""
+    purgatory = replicated.replica_manager.delayed_produce_purgatory
+    watch, others = purgatory.watch, []
+
+    def watch_after_the_moves(*args):
+        monkeypatch.undo()
+        replicated.become(update(TP, 1, epoch=1, isr=(1,), replicas=(0, 1)))
+        replicated.replica_manager.get_partition(TP).log.truncate_to(0)
+        replicated.become(update(TP, epoch=2, isr=(0,), replicas=(0, 1)))
+        others.append(replicated.produce(batch(b"another")))
+        watch(*args)
+
+    monkeypatch.setattr(purgatory, "watch", watch_after_the_moves)
+    truncated = replicated.produce(batch(b"truncated"))
+    assert others[0].result[TP].error is None
+    assert isinstance(truncated.result[TP].error, errors.NotLeaderOrFollower)
+
+
 def test_records_of_a_leader_epoch_are_refused_where_another_broker_may_have_led_since(node):
     def append(leader_epoch):
         answer = Answer()

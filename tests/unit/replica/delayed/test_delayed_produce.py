@@ -143,7 +143,7 @@ def test_PURG_01_PURG_08_a_thread_that_tries_does_not_change_what_another_has_an
     parked.answers = SimpleNamespace(append=lambda statuses: None)
     operation._callback = lambda statuses: answered.append({tp: status.error for tp, status in statuses.items()})
 
-    def lose_leadership_meanwhile(offset):
+    def lose_leadership_meanwhile(offset, leader_epoch):
         del partition.check_enough_replicas_reach_offset
         partition.log.high_watermark = 7
         other = threading.Thread(target=operation.try_complete)
