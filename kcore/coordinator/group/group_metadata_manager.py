@@ -450,13 +450,16 @@ class GroupMetadataManager:
         else:
             group.fail_transactional_commit(producer[0], offsets)
 
-    def end_transaction(self, producer_id: int, partitions: Collection[int], is_commit: bool) -> None:
-        """A transaction's marker is in these partitions of the offsets topic: its offsets count now, or are gone."""
+    def end_transaction(self, producer_id: int, epochs: Mapping[int, int], is_commit: bool) -> None:
+        """A transaction's marker is in these partitions of the offsets topic: its offsets count now, or are gone.
+
+        epochs: partition -> its loaded_epoch() before the marker was appended.  A load since then has read the marker.
+        """
         with self.partitions.lock:
             ended = [
                 group
                 for group in self._groups_of_producers.get(producer_id, ())
-                if self.partition_for(group.group_id) in partitions
+                if group.coordinator_epoch <= epochs.get(self.partition_for(group.group_id), -1)
             ]
             self._forget_producer(producer_id, ended)
         for group in ended:

@@ -57,8 +57,8 @@ class TransactionalOffsets(Protocol):
     def loaded_epoch(self, partition: int) -> int | None:
         """The leader epoch since which what is in the partition has been loaded here; None if it is not."""
 
-    def end_transaction(self, producer_id: int, partitions: Collection[int], is_commit: bool) -> None:
-        """The markers are in these partitions."""
+    def end_transaction(self, producer_id: int, epochs: Mapping[int, int], is_commit: bool) -> None:
+        """The markers are in these partitions.  epochs: partition -> its loaded_epoch() before."""
 
 
 class MarkerWriter:
@@ -97,11 +97,7 @@ class MarkerWriter:
         batches = {tp: marker.batch(now_ms) for tp in partitions if tp not in results}
 
         def appended(statuses: Mapping[TopicPartition, ProducePartitionStatus]) -> None:
-            ended = [
-                topic_partition.partition
-                for topic_partition, status in statuses.items()
-                if status.error is None and topic_partition.topic == GROUP_METADATA_TOPIC
-            ]
+            ended = {tp.partition: epoch for tp, epoch in leader_epochs.items() if statuses[tp].error is None}
             if ended:
                 self._offsets.end_transaction(marker.producer_id, ended, marker.is_commit)
             results.update((topic_partition, status.error) for topic_partition, status in statuses.items())

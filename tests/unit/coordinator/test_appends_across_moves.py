@@ -280,6 +280,34 @@ def test_a_marker_that_a_load_of_offsets_has_not_read_is_refused_and_sent_again(
     assert groups.committed(require_stable=True) == {TP: 2}
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_marker_that_is_answered_after_the_move_does_not_end_the_next_transaction(broker, is_commit):
+    """What was loaded since has read it; what waits then are offsets of the producer's next transaction."""
+    groups = broker.groups
+    assert commit_in_transaction(groups)() == errors.NONE
+    manager = broker.replica_manager
+    append_records, next_commit = manager.append_records, []
+
+    def move_before_the_answer(*args):
+        manager.append_records = append_records
+        *others, callback, leader_epochs = args
+
+        def answered(statuses):
+            broker.away_and_back(OFFSETS)
+            assert groups.committed(require_stable=True) == ({TP: 2} if is_commit else {})
+            next_commit.append(commit_in_transaction(groups)())
+            callback(statuses)
+
+        append_records(*others, answered, leader_epochs)
+
+    manager.append_records = move_before_the_answer
+    marker, answer = Marker(7, 0, is_commit, 1), Answer()
+    MarkerWriter(manager, groups.time, groups.coordinator.manager).write(marker, [OFFSETS], answer)
+    assert (answer.result, next_commit) == ({OFFSETS: None}, [errors.NONE])
+    unstable = groups.coordinator.offsets.fetch("g", [TP], require_stable=True)[TP]
+    assert unstable.error_code == errors.UnstableOffsetCommit.code
+
+
 class MovingManager:
     """The manager, as the completions see it: before they look whether it is active it calls `action`, once."""
 

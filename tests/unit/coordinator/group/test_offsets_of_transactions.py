@@ -26,7 +26,8 @@ class TransactionHarness(Harness):
 
     def end(self, is_commit=True, producer=PRODUCER, group_id="g"):
         manager = self.coordinator.manager
-        manager.end_transaction(producer[0], [manager.partition_for(group_id)], is_commit)
+        partition = manager.partition_for(group_id)
+        manager.end_transaction(producer[0], {partition: manager.loaded_epoch(partition)}, is_commit)
 
     def offset(self, topic_partition=T0, *, require_stable=False):
         result = self.coordinator.offsets.fetch("g", [topic_partition], require_stable)[topic_partition]
@@ -65,7 +66,7 @@ def test_TXN_48_each_producer_ends_its_own_offsets(harness):
 def test_TXN_48_an_end_of_other_partitions_leaves_the_offsets_open(harness):
     harness.commit_in_transaction({T0: 10})
     manager = harness.coordinator.manager
-    manager.end_transaction(7, [manager.partition_for("g") ^ 1], True)
+    manager.end_transaction(7, {manager.partition_for("g") ^ 1: 0}, True)
     assert harness.offset(require_stable=True) == errors.UnstableOffsetCommit.code
 
 

@@ -147,7 +147,7 @@ def test_a_transaction_that_is_open_after_a_damaged_batch_is_still_open(tmp_path
     assert again.committed(require_stable=True) == {}
     fetched = again.coordinator.offsets.fetch("g", [TopicPartition("t", 0)], require_stable=True)
     assert [result.error_code for result in fetched.values()] == [errors.UnstableOffsetCommit.code]
-    again.coordinator.manager.end_transaction(5, [0], True)
+    again.coordinator.manager.end_transaction(5, {0: 0}, True)
     assert again.committed() == {("t", 0): 7}
 
 

@@ -214,7 +214,7 @@ def test_TXN_63_TXN_67_a_transaction_is_complete_when_each_partition_has_the_mar
     assert (broker, tuple(marker), partitions) == (OTHER, (100, 0, is_commit, 5, 0), [THERE])
     for topic_partition in (HERE, OFFSETS_0):
         assert [tuple(m) for m in harness.logs.markers(topic_partition)] == [(int(is_commit), 5)]
-    assert harness.ended_offsets == [(100, [0], is_commit)]
+    assert harness.ended_offsets == [(100, {0: 1}, is_commit)]
     assert harness.state is (S.PREPARE_COMMIT if is_commit else S.PREPARE_ABORT)
     assert harness.add(producer, HERE) == errors.ConcurrentTransactions.code
     harness.answer()
@@ -425,7 +425,7 @@ def test_TXN_65_offsets_that_are_being_loaded_wait_for_the_marker():
     assert (harness.logs.markers(OFFSETS_0), harness.state) == ([], S.PREPARE_COMMIT)
     harness.loaded_offsets.add(0)
     harness.advance(100)
-    assert harness.ended_offsets == [(100, [0], True)] and harness.state is S.COMPLETE_COMMIT
+    assert harness.ended_offsets == [(100, {0: 1}, True)] and harness.state is S.COMPLETE_COMMIT
 
 
 @pytest.mark.parametrize(
