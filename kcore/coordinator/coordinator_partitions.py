@@ -180,10 +180,12 @@ class CoordinatorPartitions:
         """Since which this broker coordinates or loads it; -1 if it does not."""
         return max(self.loading.get(partition, -1), self.owned.get(partition, -1))
 
-    def is_followed(self, partition: int) -> bool:
-        """Whether no other broker can have written to it since, of whose election this broker has not heard."""
+    def is_followed(self, partition: int, epoch: int) -> bool:
+        """Whether no other broker can have written to it since this epoch(): neither one of whose election this broker
+        has not heard, nor one that led until this broker was elected again."""
         replica = self._replica_manager.get_partition(TopicPartition(self._topic, partition))
-        return replica is not None and replica.is_followed
+        # In this order: then it was followed in the leadership of that epoch.
+        return replica is not None and replica.is_followed and replica.has_led_since(epoch)
 
     # -- loading -----------------------------------------------------------------------------------------------------
 

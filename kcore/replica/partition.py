@@ -112,6 +112,9 @@ class OfflinePartition:
     def is_followed(self) -> bool:
         return False
 
+    def has_led_since(self, leader_epoch: int) -> bool:
+        return False
+
     def local_log(self) -> NoReturn:
         """Raises KafkaStorageError."""
         raise KafkaStorageError(f"{self.topic_partition} is offline: {self.reason}")
@@ -202,6 +205,11 @@ class Partition:
     @property
     def leader_epoch(self) -> int:
         return self._state.leader_epoch
+
+    def has_led_since(self, leader_epoch: int) -> bool:
+        """Whether this broker leads, and no other one can have led since that epoch."""
+        state = self._state
+        return isinstance(state, LeaderState) and state.led_since <= leader_epoch <= state.leader_epoch
 
     @property
     def isr(self) -> frozenset[int]:

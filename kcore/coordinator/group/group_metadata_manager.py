@@ -488,8 +488,11 @@ class GroupMetadataManager:
         Raises as check_group_status(), and NotCoordinator, which makes every client try again, while another
         coordinator may have newer offsets.
         """
+        partition = self.partition_for(group_id)
+        epoch = self.loaded_epoch(partition)
         offsets = self._get_offsets(group_id, topic_partitions, require_stable)
-        if not self.is_certain():  # now, after they were read: they were the group's last ones
+        # Now, after they were read: they were the group's last ones.  It may be certain again, but of newer ones.
+        if not self.is_certain() or self.loaded_epoch(partition) != epoch:
             raise NotCoordinator(group_id)
         return offsets
 

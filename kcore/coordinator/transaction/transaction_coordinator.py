@@ -178,9 +178,10 @@ class TransactionCoordinator:
         transactions have none (KIP-939).
         """
         stored_ms = rules.NO_TIMEOUT_MS if timeout_ms is None else timeout_ms
+        epoch = self._epoch_of(transactional_id)
 
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(self._result(transactional_id, error, metadata))
+            callback(self._result(transactional_id, epoch, error, metadata))
 
         def rule(current: TransactionMetadata, is_pending: bool) -> TransactionMetadata:
             new_producer_id, now_ms = self._new_producer_id, self.manager.now_ms()
@@ -219,8 +220,10 @@ class TransactionCoordinator:
             now_ms = self.manager.now_ms()
             return rules.add_partitions(current, is_pending, producer, partitions, now_ms, client_transaction_version)
 
+        epoch = self._epoch_of(transactional_id)
+
         def answer(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(code_of(self._answered(transactional_id, error)))
+            callback(code_of(self._answered(transactional_id, epoch, error)))
 
         def answer_or_wait(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
             if max_wait_ms > 0 and isinstance(error, ConcurrentTransactions):
@@ -243,16 +246,16 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Producer, partitions: Set[TopicPartition]
     ) -> dict[TopicPartition, ApiError | None]:
         """Whether each partition is in the producer's transaction: None, or the reason why nothing may be written."""
+        epoch = self._epoch_of(transactional_id)
         try:
             entry = self.manager.find(transactional_id)
             if entry is None:
                 raise InvalidProducerIdMapping(f"{transactional_id}: no producer has it")
             missing = rules.missing_partitions(entry.metadata, producer, partitions)
-            if not self._is_certain_of(transactional_id):
+            if not self._is_certain_of(transactional_id, epoch):
                 raise NotCoordinator(transactional_id)
         except ApiError as error:
-            reason = error if error.retriable or self._is_certain_of(transactional_id) else NotCoordinator(str(error))
-            return dict.fromkeys(partitions, reason)
+            return dict.fromkeys(partitions, self._answered(transactional_id, epoch, error))
         not_added = TransactionAbortable(f"{transactional_id}: the partition was not added to the transaction")
         return {tp: not_added if tp in missing else None for tp in partitions}
 
@@ -272,8 +275,10 @@ class TransactionCoordinator:
                 return rules.end(current, is_pending, producer, is_commit, now_ms)
             return rules.end_raising_epoch(current, is_pending, producer, is_commit, self._new_producer_id, now_ms)
 
+        epoch = self._epoch_of(transactional_id)
+
         def changed(error: ApiError | None, metadata: TransactionMetadata | None) -> None:
-            callback(self._result(transactional_id, error, metadata))
+            callback(self._result(transactional_id, epoch, error, metadata))
 
         self._change_known(transactional_id, rule, changed, client_transaction_version)
 
@@ -295,22 +300,26 @@ class TransactionCoordinator:
             return
         self._change(entry, rule, on_changed, writes_unchanged=client_transaction_version < rules.TRANSACTION_VERSION)
 
+    def _epoch_of(self, transactional_id: str) -> int:
+        """The coordinator epoch, to be read before the state of the id."""
+        return self.manager.partitions.epoch(self.partition_for(transactional_id))
+
     def _result(
-        self, transactional_id: str, error: ApiError | None, metadata: TransactionMetadata | None
+        self, transactional_id: str, epoch: int, error: ApiError | None, metadata: TransactionMetadata | None
     ) -> ProducerResult:
         if error is not None or metadata is None:
-            return ProducerResult(self._answered(transactional_id, error))
+            return ProducerResult(self._answered(transactional_id, epoch, error))
         return ProducerResult(None, *metadata.next_producer)
 
-    def _answered(self, transactional_id: str, error: ApiError | None) -> ApiError | None:
+    def _answered(self, transactional_id: str, epoch: int, error: ApiError | None) -> ApiError | None:
         """An error is answered without an append: it may be out of date where another broker coordinates the id."""
-        if error is not None and not error.retriable and not self._is_certain_of(transactional_id):
+        if error is not None and not error.retriable and not self._is_certain_of(transactional_id, epoch):
             return NotCoordinator(str(error))
         return error
 
-    def _is_certain_of(self, transactional_id: str) -> bool:
-        """Whether no other broker can have changed the state of the id."""
-        return self._is_certain() and self.manager.partitions.is_followed(self.partition_for(transactional_id))
+    def _is_certain_of(self, transactional_id: str, epoch: int) -> bool:
+        """Whether no other broker can have changed the state of the id since epoch."""
+        return self._is_certain() and self.manager.partitions.is_followed(self.partition_for(transactional_id), epoch)
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

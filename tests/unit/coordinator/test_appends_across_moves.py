@@ -1,4 +1,4 @@
-"""Appends of the coordinators that are under way while their partition leaves this broker and comes back."""
+"""Appends and answers of coordinators that are under way while their partition leaves this broker and comes back."""
 
 import threading
 
@@ -347,3 +347,66 @@ def test_a_decision_of_before_the_move_is_not_sent_with_the_epoch_of_the_coordin
     assert [batch.is_control for batch in broker.log(HERE).batches] == [True, False]
     assert transactions.state is S.ONGOING
     assert len(completions) == 0
+
+
+# -- answers from memory
+
+
+def before_the_look_whether_it_is_certain(owner, name, action):
+    """Replace owner.name, an is_certain: this broker coordinates again when the answer is made of what was before."""
+
+    def is_certain():
+        setattr(owner, name, lambda: True)
+        action()
+        return True
+
+    setattr(owner, name, is_certain)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_offsets_of_before_the_move_are_no_answer(broker, is_known):
+    groups = broker.groups
+    if is_known:
+        groups.commit({TP: 1})
+
+    def move():
+        broker.away_and_back(OFFSETS)
+        groups.commit({TP: 3})
+
+    before_the_look_whether_it_is_certain(groups.coordinator.manager, "is_certain", move)
+    with pytest.raises(errors.NotCoordinator):
+        groups.committed()
+    assert groups.committed() == {TP: 3}
+
+
+def test_a_transaction_that_has_ended_since_the_move_is_not_confirmed(broker):
+    coordinator = broker.transactions.coordinator
+    producer = broker.transactions.begin(HERE)
+
+    def move():
+        broker.away_and_back(ID_STATES)
+        assert broker.transactions.end(producer) == errors.NONE
+
+    before_the_look_whether_it_is_certain(coordinator, "_is_certain", move)
+    (error,) = coordinator.verify_partitions("x", producer, frozenset({HERE})).values()
+    assert isinstance(error, errors.NotCoordinator)
+
+
+@pytest.mark.parametrize("request_", ["add", "end", "init"])
+def test_an_error_of_before_the_move_does_not_end_a_producer(broker, request_):
+    transactions = broker.transactions
+    producer = transactions.begin(HERE)
+    stranger = producer._replace(producer_id=producer.producer_id + 1)
+
+    def ask():
+        if request_ == "init":
+            return transactions.init(expected=stranger).error_code
+        return transactions.add(stranger, HERE) if request_ == "add" else transactions.end(stranger)
+
+    error_code = ask()
+    assert error_code not in (errors.NONE, errors.NotCoordinator.code)
+    before_the_look_whether_it_is_certain(
+        transactions.coordinator, "_is_certain", lambda: broker.away_and_back(ID_STATES)
+    )
+    assert ask() == errors.NotCoordinator.code
+    assert ask() == error_code

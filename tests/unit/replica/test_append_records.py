@@ -154,11 +154,14 @@ def test_records_of_a_leader_epoch_are_refused_where_another_broker_may_have_led
     node.become(update(TP, epoch=6))
     assert [append(epoch) for epoch in (5, 6)] == [None, None], "no other broker can have led since epoch 5"
     assert append(4) is append(7) is errors.NotLeaderOrFollower
+    partition = node.replica_manager.get_partition(TP)
+    assert [partition.has_led_since(epoch) for epoch in (4, 5, 6, 7)] == [False, True, True, False]
     node.become(update(TP, epoch=8))
     assert append(6) is errors.NotLeaderOrFollower, "another one may have led in epoch 7"
     assert append(8) is None
     node.become(update(TP, 1, epoch=9, replicas=(0, 1)))
     assert append(8) is errors.NotLeaderOrFollower
+    assert not partition.has_led_since(8)
     node.become(update(TP, epoch=10))
     assert append(8) is errors.NotLeaderOrFollower
     assert append(10) is None

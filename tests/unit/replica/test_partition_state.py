@@ -63,7 +63,7 @@ class Values:
 
 
 QUESTIONS = {
-    "acks": lambda p: p.check_enough_replicas_reach_offset(5),
+    "acks": lambda p: p.check_enough_replicas_reach_offset(5, 4),
     "read": lambda p: p.read_records(0, 1, FetchIsolation.HIGH_WATERMARK, True, 4),
     "latest offset": lambda p: p.fetch_offset_for_timestamp(-1, FetchIsolation.HIGH_WATERMARK, 4),
     "offset by time": lambda p: p.fetch_offset_for_timestamp(1000, FetchIsolation.HIGH_WATERMARK, 4),

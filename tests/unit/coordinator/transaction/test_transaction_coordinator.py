@@ -42,7 +42,11 @@ class Logs:
         return self.logs.setdefault(topic_partition, MemoryLog())
 
     def get_partition(self, topic_partition):
-        return SimpleNamespace(local_log=lambda: self.log(topic_partition), is_followed=self.is_followed)
+        return SimpleNamespace(
+            local_log=lambda: self.log(topic_partition),
+            is_followed=self.is_followed,
+            has_led_since=lambda leader_epoch: True,
+        )
 
     def append_records(
         self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback, leader_epochs=None
