@@ -29,6 +29,7 @@ from kcore.errors import (
     BrokerNotAvailable,
     ClusterAuthorizationFailed,
     GroupAuthorizationFailed,
+    InvalidPartitions,
     InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
@@ -85,6 +86,14 @@ _CHANGES = {
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.OFFSET_COMMIT,
     ApiKey.DELETE_GROUPS,
+}
+#: Changes that are the same when they are made twice: each says what is to be there, or be gone, in the end.
+_REPEATABLE = {
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,  # which sets and deletes; appending would not be the same
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
 }
 _MAY_FOLLOW = "the broker may still make the change: look before you give the command again"
 
@@ -189,8 +198,9 @@ class AdminClient:
     the request ends at once.
 
     The error of a change that was sent and not answered has a note: a broker may still make it.  Where such a change is
-    sent again, and the answer is that it is made already (TopicAlreadyExists, UnknownTopicOrPartition of a deletion,
-    GroupIdNotFound), it counts as made.
+    sent again, and the answer is that it is made already (TopicAlreadyExists, InvalidPartitions of a topic that has as
+    many as it should get, UnknownTopicOrPartition of a deletion, GroupIdNotFound), it counts as made.  Settings, ACLs,
+    quotas and moves between data directories are sent to a broker once more where the connection broke.
 
     ends_where_locked: so does one that a broker of this machine does not answer while a program has its store locked.
     silent: the brokers that another client has found to be so; `silent` has those of this one.
@@ -432,7 +442,7 @@ class AdminClient:
             )
             (result,) = response.topics
             if self._is_made_already(result.error_code, TopicAlreadyExists):
-                size = self._await_size(name, deadline_ms)
+                size = self._await_size(name, deadline_ms, 1)
                 wanted = (partitions, replication_factor)
                 if assignment:
                     wanted = len(assignment), max(map(len, assignment))
@@ -441,15 +451,15 @@ class AdminClient:
         raise_error(result.error_code, result.error_message)
         return result.num_partitions, result.replication_factor
 
-    def _await_size(self, name: str, deadline_ms: float) -> tuple[int, int] | None:
-        """How many partitions and replicas a topic has that was just created: the brokers may not know it yet.  None
-        where they do not until the deadline: it is being deleted."""
+    def _await_size(self, name: str, deadline_ms: float, least: int) -> tuple[int, int] | None:
+        """How many partitions, at least so many, and replicas a topic has that was just created or has grown: the
+        brokers may not know it yet.  None where they do not until the deadline: it is being deleted."""
         while True:
             try:
                 partitions = self.describe_cluster([name]).topics[name].partitions
             except (OSError, ApiError):
                 partitions = {}
-            if partitions:
+            if len(partitions) >= least:
                 return len(partitions), max(len(partition.replicas) for partition in partitions.values())
             if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
                 return None
@@ -459,11 +469,16 @@ class AdminClient:
         """Grow a topic to this many partitions.  Raises UnknownTopicOrPartition, InvalidPartitions and so on."""
         topic = cp.CreatePartitionsTopic(name=name, count=count, assignments=None)
         request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms)
-        response = self._ask_controller(
-            request, cp.CreatePartitionsResponse, lambda response: [topic.error_code for topic in response.results]
-        )
-        for result in response.results:
-            raise_error(result.error_code, result.error_message)
+        with self._timed() as deadline_ms:
+            response = self._ask_controller(
+                request, cp.CreatePartitionsResponse, lambda response: [topic.error_code for topic in response.results]
+            )
+            (result,) = response.results
+            if self._is_made_already(result.error_code, InvalidPartitions):
+                size = self._await_size(name, deadline_ms, count)
+                if size is not None and size[0] == count:
+                    return
+        raise_error(result.error_code, result.error_message)
 
     def delete_topic(self, name: str) -> None:
         """Raises UnknownTopicOrPartition, TopicDeletionDisabled and so on."""
@@ -511,7 +526,7 @@ class AdminClient:
         broker cannot change, InvalidConfig."""
         request = _alter_request(_BROKER, str(broker.broker_id), changes)
         with self._timed():
-            response = self._send((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
+            response = self._send_repeatable((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
         for result in response.responses:
             raise_error(result.error_code, result.error_message)
 
@@ -591,7 +606,8 @@ class AdminClient:
         with self._timed():
 
             def ask(address: Address) -> _M:
-                return self._send(address, request, response_class, max_version, senders[address])
+                send = self._send_repeatable if request.api_key in _REPEATABLE else self._send
+                return send(address, request, response_class, max_version, senders[address])
 
             first = first_answer(addresses, ask, head_start_s=_HEAD_START_S)
         for address in first.waiting:
@@ -666,6 +682,21 @@ class AdminClient:
             sender = BlockingSender(*address, self._client_id, request_timeout_ms=0, time=self._time)
             self._senders[address] = sender
         return sender
+
+    def _send_repeatable(
+        self,
+        address: Address,
+        request: Message,
+        response_class: type[_M],
+        max_version: int = NEWEST,
+        sender: BlockingSender | None = None,
+    ) -> _M:
+        """_send(), once more where the connection broke.  For what may be carried out twice."""
+        try:
+            return self._send(address, request, response_class, max_version, sender)
+        except (ConnectionResetError, BrokenPipeError):
+            self._time.sleep(RETRY_MS)
+        return self._send(address, request, response_class, max_version, sender)
 
     def _send(
         self,

@@ -123,7 +123,7 @@ class ConfigClient(AdminClient):
                 f"broker {resource.name} is not alive, and it alone knows its settings; there are {alive}"
             )
         with self._timed():
-            return self._send((node.host, node.port), request, response_class)
+            return self._send_repeatable((node.host, node.port), request, response_class)
 
 
 def _setting(config: dc.DescribeConfigsResourceResult) -> Setting:

@@ -75,7 +75,7 @@ class LogDirClient(AdminClient):
         moved = [al.AlterReplicaLogDirTopic(name=name, partitions=numbers) for name, numbers in topics.items()]
         request = al.AlterReplicaLogDirsRequest(dirs=[al.AlterReplicaLogDir(path=path, topics=moved)])
         with self._timed():
-            response = self._send((broker.host, broker.port), request, al.AlterReplicaLogDirsResponse)
+            response = self._send_repeatable((broker.host, broker.port), request, al.AlterReplicaLogDirsResponse)
         return {
             TopicPartition(topic.topic_name, partition.partition_index): error_of(partition.error_code, None)
             for topic in response.results
