@@ -86,6 +86,7 @@ _CHANGES = {
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.OFFSET_COMMIT,
     ApiKey.DELETE_GROUPS,
+    ApiKey.WRITE_TXN_MARKERS,
 }
 #: Changes that are the same when they are made twice: each says what is to be there, or be gone, in the end.
 _REPEATABLE = {

@@ -5,6 +5,7 @@ import pytest
 import kcore
 from kcore.client.transaction_client import TransactionClient
 from kcore.coordinator.transaction.transaction_state import Producer
+from kcore.testing.kafka_fixture import KafkaClusterFixture
 from kcore.tools.main import main
 from tests.unit.server.client import Client
 from tests.unit.server.transactions import SETTINGS, TransactionalClient
@@ -145,6 +146,14 @@ def test_one_that_does_not_hang_is_aborted_in_a_partition_only_by_force(cluster,
     assert status == 2 and err.endswith(f"begins at offset 4000; there is one at {line['start_offset']}\n")
     assert run(*words, "--force")[0] == 0
     assert run("open", "orders:0") == (0, [])
+
+
+def test_a_marker_without_an_answer_may_have_been_written_and_is_not_sent_again(cluster, text, hanging):
+    """Sent twice it would abort a transaction that the producer has begun meanwhile."""
+    with KafkaClusterFixture(cluster).fault("WriteTxnMarkers", cut="after", topic="other") as fault:
+        status, out, err = text("abort", "other:0", "--start-offset", str(hanging), "--apply")
+    assert (status, out, fault.hits) == (2, "", 1)
+    assert err.endswith("(the broker may still make the change: look before you give the command again)\n")
 
 
 @pytest.mark.parametrize(
