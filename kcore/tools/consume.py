@@ -108,7 +108,8 @@ class _Span(NamedTuple):
     "--where",
     metavar="EXPR",
     help=f"only records for which this Python expression is true, as 'offset % 2 == 0 and json[\"price\"] > 9': "
-    f"it has the names {', '.join(RECORD_NAMES)}, and re",
+    f"it has the names {', '.join(RECORD_NAMES)}, and re.  "
+    "A record for which it fails, as one without a price, does not match",
 )
 @click.option(
     "--isolation-level",
@@ -156,9 +157,13 @@ def run(args: Arguments) -> int:
                 isolation_level=_LEVELS[args.isolation_level],
                 on_lost=lambda *lost: _print_lost(args.topic, *lost),
             )
-            return _print_all(fetcher, printer, commits, is_endless=args.follow)
+            status = _print_all(fetcher, printer, commits, is_endless=args.follow)
         finally:
             leaders.close()
+        if (problem := printer.problem) is not None:
+            stays = "" if args.group is None else f"; what group {printable(args.group)} has committed stays as it is"
+            print(f"kcore: {problem}{stays}", file=sys.stderr, flush=True)
+        return status
 
 
 def _partitions(args: Arguments, leaders: TopicLeaders) -> list[int]:
@@ -237,6 +242,10 @@ def _print_lost(topic: str, partition: int, first: int, next_offset: int) -> Non
 
 
 def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, is_endless: bool) -> int:
+    def commit(*, is_last: bool = True) -> None:
+        if printer.problem is None:  # else --where may be wrong, and what it should have chosen was not printed
+            commits.commit(is_last=is_last)
+
     try:
         while not fetcher.is_done and not printer.is_full:
             came = fetcher.poll()
@@ -244,7 +253,7 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
             printer.flush()
             commits.note(printed)
             if printer.keeps_what_is_printed and (not came or commits.are_due):
-                commits.commit(is_last=False)
+                commit(is_last=False)
     except TopicGone:
         commits.forget()
         raise
@@ -253,10 +262,10 @@ def _print_all(fetcher: TopicFetcher, printer: _Printer, commits: _Commits, *, i
             return INTERRUPTED
     finally:
         if printer.keeps_what_is_printed:
-            commits.commit()
+            commit()
     if not printer.keeps_what_is_printed:
         printer.finish()
-        commits.commit()
+        commit()
     return OK
 
 
@@ -299,6 +308,11 @@ class _Printer:
     def is_full(self) -> bool:
         """Whether --max records were printed."""
         return self._left == 0
+
+    @property
+    def problem(self) -> str | None:
+        """What to say of --where if it could not be evaluated for any record."""
+        return None if self._where is None else self._where.problem
 
     def print(self, fetched: Fetched) -> int:
         """The offset after what is done with."""

@@ -18,11 +18,23 @@ from kcore.tools.command_line import UsageError
 RECORD_NAMES = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "json")
 
 
+#: What an expression raises for a record that lacks a field, or has a value of another type in it.
+_OF_VALUES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class RecordFilter:
-    """topic: of the records.  Raises UsageError for a text that is no expression or has names that nobody knows."""
+    """topic: of the records.  Raises UsageError for a text that is no expression or has names that nobody knows.
+
+    A record for which the expression fails, as it lacks a field or has a text where others have a number, is not
+    chosen.
+    """
 
     def __init__(self, text: str, topic: str) -> None:
         self._topic = topic
+        self._num_failed = 0
+        self._has_result = False
+        #: Of the first record for which the expression failed.
+        self._first_failure = ""
         try:
             tree = ast.parse(text.strip(), "--where", "eval")
             self._code = compile(tree, "--where", "eval")
@@ -40,10 +52,18 @@ class RecordFilter:
             raise UsageError(f"--where {text!r}: {unknown[0]} is not known; {of_a_record}")
         self._names = [name for name in RECORD_NAMES if name in used]
 
+    @property
+    def problem(self) -> str | None:
+        """What to say if the expression has failed for each record, so that it may be wrong itself."""
+        if self._has_result or not self._num_failed:
+            return None
+        records = "the only record" if self._num_failed == 1 else f"each of {self._num_failed} records"
+        return f"--where fails for {records}, so none matches: {self._first_failure}"
+
     def rows(self, columns: RecordColumns, partition: int, rows: Any) -> Any:
         """Of these rows (None: all) those for which the expression is true.
 
-        Raises UsageError, which names the record, where it fails.
+        Raises UsageError, which names the record, where it fails for another reason than a record's values.
         """
         import numpy as np
 
@@ -53,11 +73,14 @@ class RecordFilter:
         for place, values in enumerate(zip(*fields, strict=True) if fields else [()] * len(rows)):
             try:
                 chosen[place] = bool(eval(self._code, {"re": re, **dict(zip(self._names, values, strict=True))}))
+                self._has_result = True
             except Exception as error:  # whatever the expression raises
-                offset = int(columns["offset"][rows[place]])
-                raise UsageError(
-                    f"--where fails at offset {offset} of {self._topic}-{partition}: {type(error).__name__}: {error}"
-                ) from None
+                record = f"offset {int(columns['offset'][rows[place]])} of {self._topic}-{partition}"
+                reason = f"{type(error).__name__}: {error}"
+                if not isinstance(error, _OF_VALUES):
+                    raise UsageError(f"--where fails at {record}: {reason}") from None
+                self._num_failed += 1
+                self._first_failure = self._first_failure or f"{reason} at {record}"
         return rows[chosen]
 
     def _field(self, name: str, columns: RecordColumns, partition: int, rows: Any) -> Sequence[Any]:

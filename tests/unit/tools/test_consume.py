@@ -170,10 +170,57 @@ def test_an_expression_that_is_none_or_fails_is_refused(refused):
     assert "--where 'offset >' is no Python expression: invalid syntax" in refused("--where", "offset >")
     line = refused("--where", "ofset > 1")
     assert "ofset is not known; a record has topic, partition, offset" in line and "did you mean offset?" in line
-    line = refused("--where", "json['price'] > 9", "--partition", "1")
-    assert line == "kcore: --where fails at offset 0 of orders-1: TypeError: 'NoneType' object is not subscriptable\n"
-    line = refused("--where", "offset < 2 or json['price']", "--partition", "1", "--key", "k1")
-    assert "--where fails at offset 2 of orders-1: TypeError" in line
+    line = refused("--where", "(f := lambda n: f(n)) and f(offset)", "--partition", "1")
+    assert line.startswith("kcore: --where fails at offset 0 of orders-1: RecursionError: ")
+
+
+@pytest.fixture
+def noted(broker, capfdbinary):
+    """stdout and stderr; the exit status must be 0."""
+
+    def noted(*words, topic="orders"):
+        status = main(["consume", topic, *words, "--bootstrap", broker.bootstrap_servers])
+        out, err = capfdbinary.readouterr()
+        assert status == 0
+        return out, err.decode()
+
+    return noted
+
+
+def test_a_record_whose_values_an_expression_cannot_compare_does_not_match(broker, consume):
+    broker.create_topic("prices", 1)
+    prices = [b'{"price": 12}', b'{"price": "12"}', b'{"price": null}', b"{}", b"[]", b"no json", b"7", None]
+    for value in (*prices, b'{"price": 99}', b'{"price": 1}', b'{"price": 0}'):
+        broker.produce("prices", value)
+    above = b'{"price": 12}\n{"price": 99}\n'
+    assert consume("--where", "json['price'] > 9", topic="prices") == above
+    assert consume("--where", "json['price'] > 9", "--max", "2", topic="prices") == above
+    assert consume("--where", "int(json['price']) == 12", topic="prices") == b'{"price": 12}\n{"price": "12"}\n'
+    assert consume("--where", "json.get('price') > 9", topic="prices") == above
+    assert consume("--where", "100 / json['price'] == 100", topic="prices") == b'{"price": 1}\n'
+    assert consume("--where", "json['price'] > 100", topic="prices") == b""
+
+
+def test_an_expression_that_fails_for_each_record_is_named_at_the_end(noted, tmp_path):
+    none = "'NoneType' object is not subscriptable"
+    out, err = noted("--where", "json['price'] > 9", "--partition", "1")
+    assert out == b"" and err == (
+        f"kcore: --where fails for each of 3 records, so none matches: TypeError: {none} at offset 0 of orders-1\n"
+    )
+    words = ("--partition", "1", "--key", "k0", "--format", "parquet", "--output", str(tmp_path / "x.parquet"))
+    assert noted("--where", "json['price'] > 9", *words)[1] == (
+        f"kcore: --where fails for the only record, so none matches: TypeError: {none} at offset 1 of orders-1\n"
+    )
+    assert noted("--where", "json['price'] > 9", "--partition", "1", "--key", "no")[1] == ""
+    assert noted("--where", "offset < 2 or json['price']", "--partition", "1") == (b"v3\nv4\n", "")
+
+
+def test_for_a_group_an_expression_that_fails_for_each_record_commits_nothing(noted):
+    """It may be misspelt, and the group would miss what it should have chosen."""
+    words = ("--group", "where", "--partition", "1", "--where")
+    assert noted(*words, "json['price'] > 9")[1].endswith("; what group where has committed stays as it is\n")
+    assert noted(*words, "offset != 1") == (b"v3\nv5\n", "")
+    assert noted(*words, "json['price'] > 9") == (b"", "")  # all is committed now
 
 
 def test_json_has_the_fields_that_dump_has(tmp_path, capfdbinary):
