@@ -89,11 +89,11 @@ class KafkaConfig:
         settings that cannot be honoured and must not be ignored.
         """
         originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
-        unknown = []
+        unknown = {}
         for name, value in originals.items():
             is_for_authorizer = name.startswith(AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
             if name not in KAFKA_CONFIG_DEF and not is_for_authorizer and not _is_ignored(name, value):
-                unknown.append(name)
+                unknown[name] = value
         if unknown:
             raise UnknownSettings(unknown, other_names)
         self.is_cluster_member = is_cluster_member
@@ -164,7 +164,7 @@ class KafkaConfig:
         fixed = sorted(named.keys() - CHANGEABLE.keys())
         unknown = [name for name in fixed if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES]
         if unknown:
-            raise UnknownSettings(unknown)
+            raise UnknownSettings({name: named[name] for name in unknown})
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
         of_one = sorted(named.keys() & PER_BROKER) if is_cluster else []
@@ -415,10 +415,10 @@ def _is_ignored(name: str, value: Any) -> bool:
 class UnknownSettings(InvalidConfig):
     """Names that no setting of a broker has, and the nearest right ones."""
 
-    def __init__(self, names: Sequence[str], other_names: Collection[str] = ()) -> None:
-        """other_names: as KafkaConfig has them."""
-        self.names = names
-        suggestions = [_suggestion(name, other_names) for name in names]
+    def __init__(self, settings: Mapping[str, Any], other_names: Collection[str] = ()) -> None:
+        """settings: by name.  other_names: as KafkaConfig has them."""
+        self.names = names = list(settings)
+        suggestions = [_suggestion(name, value, other_names) for name, value in settings.items()]
         if len(names) == 1:
             text = f" {names[0]}" + "".join(f"; {suggestion}" for suggestion in suggestions if suggestion)
         else:
@@ -429,8 +429,10 @@ class UnknownSettings(InvalidConfig):
         super().__init__(f"Unknown broker setting{text}")
 
 
-def _suggestion(name: str, other_names: Collection[str]) -> str:
+def _suggestion(name: str, value: Any, other_names: Collection[str]) -> str:
     """Empty where no right name is near."""
+    if isinstance(value, Mapping):  # as the marker @pytest.mark.kafka(config={...}) has it
+        return f"settings are keyword arguments: write **{{...}} instead of {name}={{...}}, or num_partitions=3"
     if name in BROKER_SYNONYMS:
         return f"a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
     return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *IGNORED_NAMES], 0.6).removeprefix("; ")

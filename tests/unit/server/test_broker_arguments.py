@@ -49,6 +49,18 @@ def test_a_misspelt_argument_is_refused_with_the_right_one(name, meant):
         kcore.Broker(**{name: "x"})
 
 
+@pytest.mark.parametrize("name", ["config", "settings"])
+@pytest.mark.parametrize("kind", [kcore.Broker, kcore.Cluster])
+def test_settings_in_a_dict_as_the_marker_has_them_are_refused_and_the_error_says_how_to_give_them(kind, name):
+    with pytest.raises(InvalidConfig) as raised:
+        kind(**{name: {"num.partitions": 3}})
+    assert str(raised.value) == (
+        f"Unknown broker setting {name}; settings are keyword arguments: write **{{...}} instead of {name}={{...}}, or "
+        "num_partitions=3"
+    )
+    assert kind(**{"num.partitions": 3})  # as it says
+
+
 @pytest.mark.parametrize(
     "start", [lambda path: kcore.Broker(path).start(), lambda path: kcore.Cluster(2, path).start()]
 )
