@@ -101,6 +101,8 @@ class GroupMetadata:
         self.transactional_offsets: dict[int, dict[TopicPartition, CommittedOffset]] = {}
         #: Those that are on their way to it; their producers are in transactional_offsets too.
         self.pending_transactional_commits: dict[int, PendingOffsets] = {}
+        #: Why tombstones could not be stored, as logged; None once some were, or there are none to store.
+        self.tombstone_error: str | None = None
         self._time = time
         self._supported_protocols: Counter[str] = Counter()
         self._lock = threading.Lock()

@@ -556,6 +556,7 @@ class GroupMetadataManager:
             values = group.values_of(chosen or ())
             removes_group = chosen is not None and group.is_empty and values.keys() >= group.all_offset_partitions()
             if not values and not removes_group:
+                group.tombstone_error = None
                 group.after_unlock(lambda: on_removed(None))
                 return 0
             tombstones = [offset_commit_key(group.group_id, topic_partition) for topic_partition in values]

@@ -100,9 +100,17 @@ class OffsetRemoval:
         if self._num_awaited:
             return
         group, error = self._group, self._error
-        if error is not None:
-            logger.warning("group %s: tombstones were not stored: %s", group.group_id, error)
-        elif group.is_unloaded:
+        self._log(error)
+        if error is None and group.is_unloaded:
             # Led here again since: whether what was loaded has the tombstones is not known.
             error = NotCoordinator(group.group_id)
         group.after_unlock(lambda: self._on_removed(error))
+
+    def _log(self, error: ApiError | None) -> None:
+        """Removals are repeated, by clients every few ms: what has been logged of the group is not logged again."""
+        group, before = self._group, self._group.tombstone_error
+        group.tombstone_error = None if error is None else f"{type(error).__name__}: {error}"
+        if error is not None and group.tombstone_error != before:
+            logger.warning("group %s: tombstones were not stored: %s", group.group_id, error)
+        elif error is None and before is not None:
+            logger.info("group %s: its tombstones are stored now", group.group_id)

@@ -120,6 +120,8 @@ class TransactionStateManager:
         self._entries: dict[str, TransactionEntry] = {}
         #: By transactional id: what waits until no change of its state is being written.
         self.waiting = DelayedOperationPurgatory("Transaction", timer)
+        #: By partition: why tombstones could not be stored there, as logged; under the partitions' lock.
+        self._tombstone_errors: dict[int, str] = {}
         #: From startup() to shutdown().
         self.is_active = False
 
@@ -221,11 +223,10 @@ class TransactionStateManager:
                 builder.append(None, key, timestamp=self.now_ms())
             # Entries of two epochs: one of them is of before the partition moved, and the log refuses all tombstones.
             epoch = min(entry.coordinator_epoch for entry in batch_entries)
-            self.partitions.append(partition, epoch, builder.build(), partial(self._removed, batch_entries))
+            self.partitions.append(partition, epoch, builder.build(), partial(self._removed, partition, batch_entries))
 
-    def _removed(self, entries: list[TransactionEntry], status: ProducePartitionStatus) -> None:
-        if status.error is not None:
-            logger.warning("expired transactional ids stay: their tombstones were not stored: %s", status.error)
+    def _removed(self, partition: int, entries: list[TransactionEntry], status: ProducePartitionStatus) -> None:
+        self._log_removal(partition, status.error)
         for entry in entries:
             with entry.lock:
                 if status.error is None:
@@ -236,6 +237,20 @@ class TransactionStateManager:
                             del self._entries[entry.transactional_id]
                 entry.pending = None
             self.waiting.check_and_complete(entry.transactional_id)
+
+    def _log_removal(self, partition: int, error: ApiError | None) -> None:
+        """The next removal tries again: what has been logged of the partition is not logged again."""
+        with self.partitions.lock:
+            before = self._tombstone_errors.pop(partition, None)
+            if error is not None:
+                self._tombstone_errors[partition] = reason = f"{type(error).__name__}: {error}"
+        topic_partition = TopicPartition(TRANSACTION_STATE_TOPIC, partition)
+        if error is not None and reason != before:
+            logger.warning(
+                "%s: expired transactional ids stay, their tombstones were not stored: %s", topic_partition, error
+            )
+        elif error is None and before is not None:
+            logger.info("%s: tombstones of expired transactional ids are stored now", topic_partition)
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 
@@ -263,6 +278,7 @@ class TransactionStateManager:
         """Stop coordinating a partition's ids.  epoch: since which another broker leads, None when it is gone."""
 
         def kept_in() -> list[TransactionEntry]:
+            self._tombstone_errors.pop(partition, None)
             entries = [entry for name, entry in self._entries.items() if self.partition_for(name) == partition]
             for entry in entries:
                 del self._entries[entry.transactional_id]

@@ -325,6 +325,50 @@ def test_no_offsets_to_delete_leave_an_empty_group_as_it_is(harness):
     assert harness.state() == "Empty"
 
 
+def test_tombstones_that_are_tried_again_are_logged_once_and_when_the_reason_changes_and_at_the_end(harness, caplog):
+    caplog.set_level("INFO", "kcore.coordinator.group.offset_removal")
+
+    def logged(action):
+        caplog.clear()
+        action()
+        return [record.getMessage() for record in caplog.records if "offset_removal" in record.name]
+
+    def delete():
+        return harness.delete_groups("g")
+
+    def expire():
+        harness.coordinator.manager.cleanup_expired_offsets()
+
+    harness.commit({T0: 1})
+    harness.commit({T0: 1}, group_id="other")
+    harness.replica_manager.error = errors.NotEnoughReplicas("1 in sync")
+    first = ["group g: tombstones were not stored: 1 in sync"]
+    assert [logged(delete) for _ in range(3)] == [first, [], []]
+    harness.time.sleep(8 * 86_400_000)
+    assert [logged(expire) for _ in range(2)] == [["group other: tombstones were not stored: 1 in sync"], []]
+    harness.replica_manager.error = errors.NotEnoughReplicas("none in sync")
+    assert [logged(delete) for _ in range(2)] == [["group g: tombstones were not stored: none in sync"], []]
+    harness.replica_manager.error = None
+    assert logged(delete) == ["group g: its tombstones are stored now"]
+    assert logged(expire) == ["group other: its tombstones are stored now"]
+    harness.commit({T0: 1})
+    assert logged(delete) == []
+
+
+def test_tombstones_that_were_no_longer_needed_are_logged_when_they_fail_the_next_time(harness, caplog):
+    harness.commit({T0: 1})
+    harness.replica_manager.error = errors.NotEnoughReplicas("1 in sync")
+    for _ in range(2):
+        harness.time.sleep(8 * 86_400_000)
+        caplog.clear()
+        harness.coordinator.manager.cleanup_expired_offsets()
+        assert "group g: tombstones were not stored: 1 in sync" in caplog.text
+        harness.replica_manager.error, error = None, harness.replica_manager.error
+        harness.commit({T0: 2})
+        harness.coordinator.manager.cleanup_expired_offsets()
+        harness.replica_manager.error = error
+
+
 def test_a_deletion_whose_group_moves_before_the_tombstones_are_written_writes_none(harness):
     harness.commit({T0: 1})
     group, answer, partition = harness.group(), Answer(), harness.coordinator.partition_for("g")

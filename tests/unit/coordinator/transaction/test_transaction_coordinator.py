@@ -664,6 +664,26 @@ def test_TXN_70_an_expired_id_stays_until_its_tombstone_is_stored():
         again.coordinator.describe("x")
 
 
+def test_TXN_70_tombstones_that_are_tried_again_are_logged_once_and_at_the_end(caplog):
+    caplog.set_level("INFO", "kcore.coordinator.transaction.transaction_state_manager")
+
+    def logged(ms):
+        caplog.clear()
+        harness.advance(ms)
+        return [record.getMessage() for record in caplog.records if "tombstones" in record.getMessage()]
+
+    harness = Harness()
+    harness.init()
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("no")
+    failed = f"{STATES}-0: expired transactional ids stay, their tombstones were not stored: no"
+    assert [logged(604_800_000), logged(3_600_000), logged(3_600_000)] == [[failed], [], []]
+    harness.logs.errors[STATES] = errors.NotEnoughReplicas("none")
+    assert logged(3_600_000) == [f"{failed}ne"]
+    harness.logs.errors.clear()
+    assert logged(3_600_000) == [f"{STATES}-0: tombstones of expired transactional ids are stored now"]
+    assert logged(3_600_000) == []
+
+
 @pytest.mark.parametrize("why", ["its session may have ended", "the replicas of its topic do not fetch"])
 def test_an_uncertain_coordinator_says_nothing_that_ends_a_producer_or_begins_a_transaction(why):
     certain = [True]
