@@ -204,8 +204,9 @@ def _change(args: Arguments, names: Sequence[str], changes: Mapping[str, float |
     for name, value in changes.items():
         old = before.get(name)
         if args.json:
-            fields: dict[str, Any] = {"entity": _entity_fields(entity), "quota": name}
-            fields |= {"old_value": _number(old), "new_value": _number(value)}
+            fields: dict[str, Any] = {"entity": _entity_fields(entity), "quota": name, "old_value": _number(old)}
+            if value is not None:  # of set
+                fields["new_value"] = _number(value)
             print(json_line(fields | {"applied": args.apply and name in needed}))
         elif name in needed:
             print(f"  {name}: {_value_text(name, old)} -> {_value_text(name, value)}")

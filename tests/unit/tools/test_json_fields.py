@@ -1,15 +1,26 @@
 """What --json prints is what the command's page says: each field, its type, and snake_case names."""
 
+import errno
 import json
 import re
 import shutil
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import kcore
+from kcore.client.admin_client import AdminClient
 from kcore.common.text import json_line
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import InvalidReplicaAssignment
+from kcore.inspect import scan_segment
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
 from kcore.log.lost_records import write_mark
+from kcore.testing.kafka_fixture import KafkaClusterFixture, KafkaFixture
+from kcore.tools.backup_manifest import read_manifest
 from kcore.tools.commands import whole_tree
 from kcore.tools.main import kcore as kcore_command
 from kcore.tools.main import main
@@ -19,28 +30,39 @@ from tests.unit.tools.command import LOG, flip
 from tests.unit.tools.json_tables import tables, tables_of
 from tests.unit.tools.test_diff import plain, replica
 from tests.unit.tools.test_groups import commit, coordinator, member
+from tests.waiting import wait_until
 
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 SERVERS = "--bootstrap {servers}"
 #: Of two brokers, one of which was killed.
 HALF = "--bootstrap {half}"
+#: Of two brokers that are alive; asked of the first one.
+PAIR = "--bootstrap {pair}"
+#: A broker that has three data directories and an address of its own, of which one directory has failed.
+SOLO = "--bootstrap {solo}"
 
-_DIFFERENT = ["{data} {damaged}", "{forked_a} {forked_b}", "{forked_b} {forked_a}", "{one_sided} {data}"]
+_DIFFERENT = [
+    "{data} {damaged}",
+    "{data} {unreadable}",
+    "{forked_a} {forked_b}",
+    "{forked_b} {forked_a}",
+    "{one_sided} {data}",
+]
 #: command -> the command lines with which it is run here, one after the other.  {servers} is a
 #: running broker, {new} a directory that is not there; the other names are those of directories_in() and places().
 COMMANDS = {
     "dump": ["{damaged}", "--transaction-log-decoder {damaged}/__transaction_state-0", "{left}"],
     "verify": ["{damaged} {left}"],
     "diff": _DIFFERENT,
-    "repair": ["{damaged}", "{damaged} --apply --salvage keep-after", "{moved}"],
+    "repair": ["{damaged}", "{damaged} --apply --salvage keep-after", "{moved}", "{gap}", "{cut}"],
     "reindex": ["{damaged} --check"],
-    "explain isr": [f"orders {SERVERS}", f"orders {HALF}"],
-    "explain fetch": [f"orders {SERVERS}", f"orders --offset 99 {SERVERS}"],
+    "explain isr": [f"orders {SERVERS}", f"orders {HALF}", f"lacking {SOLO}", f"corrupt {SOLO}"],
+    "explain fetch": [f"orders {SERVERS}", f"orders --offset 99 {SERVERS}", f"corrupt {SOLO}"],
     "explain lso": ["--dir {data}/g-txn-open-0", f"sold {SERVERS}"],
     "cluster": [SERVERS, HALF],
     "doctor": [SERVERS, "{damaged}", "{left}"],
-    "metadata": [SERVERS, f"--apis {SERVERS}", f"--apis {HALF}"],
+    "metadata": [SERVERS, f"--apis {SERVERS}", f"--apis {HALF}", SOLO],
     "metrics": [SERVERS],
     "topics list": [f"--internal {SERVERS}"],
     "topics describe": [SERVERS, HALF, f"gone {HALF}"],
@@ -69,14 +91,28 @@ COMMANDS = {
     "txns open": [SERVERS],
     "txns abort": [f"sold:0 --start-offset 0 {SERVERS}"],
     "reassign": [f"orders --to 0 {SERVERS}", f"--status {HALF}", "orders --to {left_broker} " + HALF],
-    "logdirs list": [SERVERS],
+    "logdirs list": [SERVERS, SOLO],
     "logdirs move": ["orders --to {log_dir} " + SERVERS],
     "elect": [f"orders {SERVERS}", f"led:0 {HALF}"],
     "mirror": ["{servers} orders {new}"],
     "backup": ["{new} " + SERVERS],
-    "restore": ["{backup} {new} --apply"],
+    "restore": ["{backup} {new} --apply", "{foreign_backup} {new}-foreign --apply"],
     "replay": [f"orders replayed {SERVERS}"],
     "consume": [f"orders {SERVERS}"],
+}
+#: command -> the state of the cluster in which a command line is run too, by its name in STATES, and the line.
+IN_STATES = {
+    "explain isr": [("waiting", f"held {PAIR}"), ("failing", f"held {PAIR}"), ("failing", f"held --broker 1 {PAIR}")],
+    "explain fetch": [("waiting", f"held {PAIR}")],
+    "explain lso": [("waiting", f"held {PAIR}")],
+    "cluster": [("silent", PAIR)],
+    "metadata": [("silent", PAIR)],
+    "topics describe": [("silent", f"held {PAIR}")],
+    "acls add": [("refusing", f"--principal User:a --operation all --topic new --apply {SERVERS}")],
+    "acls remove": [("refusing", f"--principal User:b --apply {SERVERS}")],
+    "groups describe": [("refusing", f"g {SERVERS}")],
+    "reassign": [("refusing", f"orders --to 0 {SERVERS}")],
+    "logdirs move": [("refusing", "corrupt --to {other_log_dir} --apply " + SOLO)],
 }
 #: Those of Spark; tests/unit/tools/test_spark_command.py runs them.
 SPARK_COMMANDS = {
@@ -86,6 +122,7 @@ SPARK_COMMANDS = {
     "spark compaction": ["-q {data}"],
     "spark diff": [
         "-q {data} {damaged}",
+        "-q {data} {unreadable}",
         "-q {one_sided} {data}",
         "-q {forked_a} {forked_b}",
         "-q {forked_b} {forked_a}",
@@ -94,30 +131,12 @@ SPARK_COMMANDS = {
 #: `produce` reads what --json names, the FILE of `spark load --json` is a table of measurements (docs/spark.md).
 NOT_PRINTED = {"produce", "spark load"}
 
-#: What these command lines do not show, or show as null only: it needs a broker that stands still, a failing disk or an
-#: authorizer that refuses.  Their own tests have it.
+#: What these command lines do not show, or show as null only: it needs a store that another program has locked
+#: (test_locked_store.py), or one that answers late.
 NOT_SHOWN = {
-    "diff": {"damage"},
-    "repair": {"kind", "last_offset", "last_offset_at_least"},
-    "explain isr": {
-        *("damage", "held_back_by", "lost_records", "pending_isr", "replicas[].held_back_by"),
-        *("replicas[].ms_since_caught_up", "replicas[].ms_since_last_fetch"),
-        *("waiting[].kind", "waiting[].ms_left", "waiting[].waits_for"),
-    },
-    "explain fetch": {"damage", "waiting[].kind", "waiting[].ms_left", "waiting[].waits_for"},
-    "explain lso": {"transactions[].marker_offset"},
-    "cluster": {"no_answer", "store_lock"},
-    "metadata": {"listeners", "no_answer"},
-    "topics describe": {"no_answer[].broker", "no_answer[].reason", "store_lock"},
-    "acls add": {"problem"},
-    "acls remove": {"problem"},
-    "quotas unset": {"new_value"},  # always null
-    "groups describe": {"partitions[].problem"},
-    "reassign": {"error"},
-    "logdirs list": {"error"},
-    "logdirs move": {"problem"},
-    "restore": {"problem"},
-    "spark diff": {"damage"},
+    "explain isr": {"pending_isr"},
+    "cluster": {"store_lock"},
+    "topics describe": {"store_lock"},
 }
 
 
@@ -128,7 +147,8 @@ def directories(tmp_path_factory):
 
 def directories_in(top):
     """Data directories that have something to show, by the names that the command lines have for them."""
-    found = {name: top / name for name in ("data", "damaged", "moved", "left", "one_sided")}
+    names = ("data", "damaged", "moved", "left", "one_sided", "unreadable", "gap", "cut")
+    found = {name: top / name for name in names}
     for name in ("data", "damaged", "moved"):
         shutil.copytree(golden_data.data_dir(), found[name])
     flip(found["damaged"] / "g-none-0" / LOG, 3541 + 20)
@@ -141,6 +161,16 @@ def directories_in(top):
     (found["left"] / CLEAN_SHUTDOWN_FILE).write_text('{"version":0,"brokerEpoch":-1}')
     shutil.copytree(golden_data.partition_dir("g-none-0"), found["one_sided"] / "g-none-0")
     shutil.copytree(golden_data.partition_dir("g-txn-0"), found["one_sided"] / "other-0")
+    shutil.copytree(golden_data.partition_dir("g-none-0"), found["unreadable"] / "g-none-0")
+    (found["unreadable"] / "g-none-0" / LOG).unlink()
+    (found["unreadable"] / "g-none-0" / LOG).mkdir()
+    shutil.copytree(golden_data.partition_dir("g-segments-0"), found["gap"] / "g-segments-0")
+    (found["gap"] / "g-segments-0" / f"{30:020}.log").unlink()
+    end = replica(found["cut"] / "t-0", plain(0, 40, 1), segment_bytes=1 << 20) / LOG
+    (found["cut"] / CLEAN_SHUTDOWN_FILE).unlink()
+    (found["cut"] / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 40\n")
+    position = int(scan_segment(str(end)).batches[-2]["position"])
+    end.write_bytes(end.read_bytes()[:position].ljust(end.stat().st_size, b"\0"))
     histories = {"a": plain(0, 40, 1) + plain(40, 60, 2), "b": plain(10, 40, 1) + plain(40, 50, 3, "w")}
     for side, batches in histories.items():
         found[f"forked_{side}"] = top / f"forked_{side}"
@@ -151,10 +181,17 @@ def directories_in(top):
 
 @pytest.fixture(scope="module")
 def places(directories, tmp_path_factory):
-    """And the addresses of a cluster of one broker, which is in order, and of one that has lost one of two."""
+    """And the addresses of a cluster of one broker, which is in order, of one that has lost one of two, of one of two
+    that are alive, and of a broker with damage."""
     top = tmp_path_factory.mktemp("clusters")
     acls = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "super_users": "User:ANONYMOUS"}
-    with kcore.Cluster(1, **SETTINGS, **acls, racks=["west"]) as cluster, kcore.Cluster(2, **SETTINGS) as half:
+    one_replica = {"offsets_topic_replication_factor": 1, "transaction_state_log_replication_factor": 1}
+    with (
+        kcore.Cluster(1, **SETTINGS, **acls, racks=["west"]) as cluster,
+        kcore.Cluster(2, **SETTINGS) as half,
+        kcore.Cluster(2, **SETTINGS, **one_replica) as pair,
+        broker_with_damage(top) as (solo, other_log_dir),
+    ):
         for topic in ("old", "orders", "replayed", "sold", "wide"):
             cluster.create_topic(topic)
         cluster.create_topic("safe", min_insync_replicas=2)
@@ -170,15 +207,115 @@ def places(directories, tmp_path_factory):
         assert main(["acls", "add", *acl, "--apply", *servers]) == 0
         assert main(["backup", str(top / "backup"), *servers]) == 0
         left_broker = lose_a_broker(half)
+        assert main(["topics", "create", "held", "--assign", "0,1", "--bootstrap", pair.bootstrap_servers]) == 0
+        pair.wait_until_led("held")
+        kafkas = {"servers": cluster, "pair": pair, "solo": solo}
         with coordinator(cluster, "busy") as (client, _), member(client, "busy", [0], "static"):
             yield directories | {
                 "backup": top / "backup",
+                "foreign_backup": with_unknown_settings(top / "backup", top / "foreign"),
                 "new": top / "new",
                 "log_dir": cluster.brokers[0].log("orders", 0).parent_dir,
                 "servers": cluster.bootstrap_servers,
                 "half": half.bootstrap_servers,
                 "left_broker": left_broker,
+                "pair": pair.brokers[0].bootstrap_servers,
+                "solo": solo.bootstrap_servers,
+                "other_log_dir": other_log_dir,
+                "kafkas": kafkas,
             }
+
+
+def with_unknown_settings(backup, changed):
+    """A copy of a backup, with a setting of a topic that kcore does not know."""
+    shutil.copytree(backup, changed)
+    manifest = read_manifest(str(changed))
+    topics = [replace(topic, settings={"confluent.tier.enable": "true"}) for topic in manifest.topics]
+    replace(manifest, topics=topics).write(str(changed))
+    return changed
+
+
+@contextmanager
+def broker_with_damage(top):
+    """And one of its directories that hold no log of the topic corrupt.  The log of lacking has lost records, a batch
+    of corrupt is damaged, and one of the directories has failed."""
+    dirs = [str(top / name) for name in "abc"]
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:0"}
+    with kcore.Broker(log_dirs=",".join(dirs), broker_id=0, **listeners, **SETTINGS) as broker:
+        for topic in ("lacking", "corrupt"):
+            broker.create_topic(topic)
+            for _ in range(2):
+                broker.produce(topic, "value")
+        broker.log("lacking").mark_lost_records(1)
+        used = {topic: broker.log(topic).parent_dir for topic in ("lacking", "corrupt")}
+        flip(Path(broker.log("corrupt").directory, LOG), 68)
+        (failed,) = set(dirs) - {*used.values()}
+        channel = broker.replica_manager.log_manager.log_dir_failure_channel
+        channel.maybe_add_offline_log_dir(failed, OSError(errno.EIO, "broken"))
+        partition = broker.replica_manager.get_partition(TopicPartition("corrupt", 0))
+        broker.replica_manager.damage_checks.suspect(partition, 0, "the test says so")
+        wait_until(lambda: broker.explain_isr("corrupt").damage is not None)
+        yield broker, used["lacking"]
+
+
+@contextmanager
+def waiting(kafkas):
+    """The follower of held gets no answer: a producer waits for it, and so does the end of a transaction."""
+    pair = kafkas["pair"]
+    leader = pair.brokers[0]
+    transaction = pair.transaction("shop")
+    transaction.produce("held", "a book")
+    with KafkaClusterFixture(pair).fault("Fetch", silent=True, broker=0, from_broker=1):
+        threads = [
+            threading.Thread(target=action)
+            for action in (lambda: pair.produce("held", "value"), lambda: transaction.commit())
+        ]
+        end = leader.log("held").log_end_offset
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: leader.log("held").log_end_offset == end + 2 and leader.explain_isr("held").waiting)
+        yield
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def failing(kafkas):
+    """The follower of held gets an error for an answer; for the leader its log is offline."""
+    pair = kafkas["pair"]
+    leader, follower = pair.brokers[0], pair.brokers[1]
+    with (
+        KafkaClusterFixture(pair).fault("Fetch", error="KAFKA_STORAGE_ERROR", broker=0, from_broker=1),
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(leader.metadata_cache, "offline", lambda tp: (1,))
+        wait_until(lambda: follower.explain_isr("held").held_back_by)
+        yield
+
+
+@contextmanager
+def silent(kafkas):
+    """Broker 1 takes connections, and does not answer a command."""
+    with KafkaClusterFixture(kafkas["pair"]).fault("ApiVersions", silent=True, broker=1):
+        yield
+
+
+@contextmanager
+def refusing(kafkas):
+    """Each item of a request is refused."""
+    apis = {"servers": ("CreateAcls", "DeleteAcls", "ListOffsets"), "solo": ("AlterReplicaLogDirs",)}
+    error = InvalidReplicaAssignment("no")
+    with pytest.MonkeyPatch.context() as patched, ExitStack() as faults:
+        # A fault of this request would be one of all its partitions.
+        patched.setattr(AdminClient, "alter_reassignments", lambda _, targets: dict.fromkeys(targets, error))
+        for name, refused in apis.items():
+            fixture = (KafkaFixture if name == "solo" else KafkaClusterFixture)(kafkas[name])
+            for api in refused:
+                faults.enter_context(fixture.fault(api, error="KAFKA_STORAGE_ERROR"))
+        yield
+
+
+STATES = {"waiting": waiting, "failing": failing, "silent": silent, "refusing": refusing}
 
 
 def lose_a_broker(cluster):
@@ -245,7 +382,11 @@ def test_each_command_with_json_is_in_the_table():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_commands_page_lists_the_fields_that_it_prints_with_their_types(command, places, tmp_path, capsys):
     names = places | {"new": tmp_path / "new"}
-    check(command, [value for line in COMMANDS[command] for value in outcome(command, line.format(**names), capsys)])
+    shown = [value for line in COMMANDS[command] for value in outcome(command, line.format(**names), capsys)]
+    for state, line in IN_STATES.get(command, ()):
+        with STATES[state](places["kafkas"]):
+            shown += outcome(command, line.format(**names), capsys)
+    check(command, shown)
 
 
 def test_the_names_of_fields_are_snake_case():

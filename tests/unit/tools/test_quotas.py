@@ -46,12 +46,14 @@ def test_a_quota_is_planned_then_set_listed_and_unset(text, run):
     )
     assert "request_percentage: is 12.5 already: nothing to do" in text("set", *words)[1]
     unset = ("--user", "alice", "producer_byte_rate", "request_percentage", "consumer_byte_rate")
-    assert [
-        (line["quota"], line["old_value"], line["new_value"], line["applied"]) for line in run("unset", *unset)
-    ] == [
-        ("producer_byte_rate", 1048576, None, False),
-        ("request_percentage", 12.5, None, False),
-        ("consumer_byte_rate", None, None, False),
+    entity = [{"type": "user", "name": "alice"}]
+    assert run("unset", *unset) == [
+        {"entity": entity, "quota": quota, "old_value": value, "applied": False}
+        for quota, value in [
+            ("producer_byte_rate", 1048576),
+            ("request_percentage", 12.5),
+            ("consumer_byte_rate", None),
+        ]
     ]
     shown = text("unset", *unset, "--apply")[1]
     assert "  producer_byte_rate: 1048576 (1.0 MB a second) -> not set\n" in shown
