@@ -38,6 +38,7 @@ from kcore.inspect.partition_checks import (
     inside_segment,
     lone_log_problems,
     longest_ascending,
+    once_reached,
     unreadable,
 )
 from kcore.inspect.producer_checks import (
@@ -169,6 +170,17 @@ class Alternative(NamedTuple):
     losses: list[Loss]
 
 
+class UnfitEnd(NamedTuple):
+    """Files at the end of a log that may be another log's: nothing in the directory shows whose they are.
+
+    end_offset: where the log ends without them.  reached_offset: the end that it had at least once, by its
+    checkpoints."""
+
+    paths: Sequence[str]
+    end_offset: int
+    reached_offset: int
+
+
 @dataclass
 class Plan:
     """The plan for one partition, or for the files of a data directory itself."""
@@ -183,6 +195,8 @@ class Plan:
     end_offset: int | None = None
     #: None if the other salvage mode keeps no more.
     alternative: Alternative | None = None
+    #: What keeps the plan from changing the log, if only the user can tell whose it is.
+    unfit_end: UnfitEnd | None = None
 
 
 def plan_repair(
@@ -232,6 +246,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         # The records are all there, and each repair of the log would remove some.
         plan.problems += wrong_names
         plan.beyond_repair += wrong_names
+        plan.unfit_end = _unfit_end(partition, segments)
         return plan
     for n, (base, segment) in enumerate(zip(partition.bases, segments, strict=True)):
         plan.problems += check_batches(partition, base, segment)
@@ -392,6 +407,28 @@ def _plan_logs(plan: Plan, partition: PartitionFiles, kept: list[Kept], salvage:
             reason = "; ".join(texts[:_SHOWN_CORRECTIONS]) + more
             action = Action("correct", path, reason, size, part.ranges, corrections=part.after.corrections)
             plan.actions.append(action)
+
+
+def _unfit_end(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> UnfitEnd | None:
+    """After a log without a gap only files that do not begin with the offset of their name, and none of which goes on
+    where the log ends.  They are not set aside: their offsets after that end are in no other file, so the records may
+    be the log's, in files with wrong names.  None where the end looks otherwise."""
+    end = None
+    fitting = 0
+    for base, segment in zip(partition.bases, segments, strict=True):
+        first, last = segment.batches["base_offset"], segment.batches["last_offset"]
+        has_gap = not len(first) or segment.damages or (first[1:] != last[:-1] + 1).any()
+        if has_gap or first[0] != base or end not in (None, base) or base in partition.names:
+            break
+        fitting, end = fitting + 1, int(last[-1]) + 1
+    unfit = list(zip(partition.bases, segments, strict=True))[fitting:]
+    if end is None or not unfit:
+        return None
+    for base, segment in unfit:
+        first = segment.batches["base_offset"]
+        if not len(first) or segment.damages or first[0] in (end, partition.names.get(base, base)):
+            return None
+    return UnfitEnd([partition.file(base, LOG_SUFFIX) for base, _ in unfit], end, once_reached(partition))
 
 
 def _plan_misplaced(plan: Plan, partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 import click
 
 from kcore.common.progress import Progress
-from kcore.common.text import bytes_of, counted, json_line
+from kcore.common.text import bytes_of, counted, json_line, some_of
 from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, data_dir_of, partitions_under
 from kcore.inspect.partition_checks import Problem
 from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
 from kcore.inspect.repair_losses import AFTER_THE_CUT, Loss
-from kcore.inspect.repair_plan import Action, Plan, plan_repair
+from kcore.inspect.repair_plan import Action, Plan, UnfitEnd, plan_repair
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.tools.command_line import DAMAGE, DIRECTORY, FILE, OK, Arguments, UsageError, json_option, reading_options
 from kcore.tools.commands import command
@@ -138,6 +138,21 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
         kept = f"{counted(other.records, 'record')} in {counted(other.batches, 'batch', 'batches')}"
         yield f"  --salvage {other.salvage} would keep more: {kept} after the damage, {bytes_of(other.size)}"
     yield from (f"  cannot be repaired: {problem_text(_inside(plan, problem))}" for problem in plan.beyond_repair)
+    if plan.unfit_end is not None:
+        yield f"  {_unfit_end_text(plan.unfit_end)}"
+
+
+def _unfit_end_text(unfit: UnfitEnd) -> str:
+    files = some_of([os.path.basename(path) for path in unfit.paths])
+    are, their, them = ("is", "its", "it") if len(unfit.paths) == 1 else ("are", "their", "them")
+    text = (
+        f"no file here shows whether {files} {are} of this log.  If not (`kcore dump` prints {their} records), "
+        f"move {them} to another directory, with the files of the same name, and repair then: without {them} the "
+        f"log ends at offset {unfit.end_offset}"
+    )
+    if unfit.reached_offset > unfit.end_offset:
+        text += f", and by its checkpoints it has been as long as {unfit.reached_offset} once"
+    return text
 
 
 def _inside(plan: Plan, problem: Problem) -> Problem:

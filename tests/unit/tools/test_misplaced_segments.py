@@ -383,6 +383,66 @@ def test_after_an_unclean_stop_several_last_files_of_other_logs_are_a_line_each_
     assert not [problem for problem in verify(str(own.parent)) if not problem.explained]
 
 
+@pytest.mark.parametrize(
+    "placed",
+    [
+        [(150, 340), (300, 500)],  # of which the first one has offsets of the log too
+        [(300, 340), (450, 500)],
+        [(600, 340), (750, 500)],
+        [(150, 340)],
+    ],
+)
+def test_after_an_unclean_stop_files_beyond_the_end_with_offsets_of_their_own_stay_and_repair_says_what_to_do(
+    placed, own, tmp_path, capsys
+):
+    """Their records may be the log's, in files with wrong names: no other file has those offsets."""
+    before = logs(own)
+    other = make(tmp_path / "other", [[5] * 30] * 6, b"other")
+    for base, to in placed:
+        copy(other, base, own, to)
+    crash(own)
+    with_files = logs(own)
+    for words in (["repair"], ["repair", "--apply"], ["repair", "--apply", "--in-place", "--salvage", "keep-after"]):
+        assert main([*words, str(own.parent)]) == 1
+        out = capsys.readouterr().out
+        files = ", ".join(name(to) for _, to in placed)
+        are, their, them = ("is", "its", "it") if len(placed) == 1 else ("are", "their", "them")
+        (line,) = [line for line in out.splitlines() if line.startswith("  no file here shows whether ")]
+        assert line == (
+            f"  no file here shows whether {files} {are} of this log.  If not (`kcore dump` prints {their} records), "
+            f"move {them} to another directory, with the files of the same name, and repair then: without {them} the "
+            "log ends at offset 280"
+        )
+        assert logs(own) == with_files
+    write_checkpoint(own, "replication", 300)
+    assert main(["repair", str(own.parent)]) == 1
+    assert "ends at offset 280, and by its checkpoints it has been as long as 300 once\n" in capsys.readouterr().out
+    write_checkpoint(own, "replication", 280)
+    for _, to in placed:  # as it says
+        for path in own.glob(f"{to:020}.*"):
+            path.rename(tmp_path / path.name)
+    assert main(["repair", str(own.parent)]) == 0 and logs(own) == before and damage(own) == []
+
+
+def test_nothing_is_to_be_moved_away_where_a_file_with_a_wrong_name_goes_on_where_the_log_ends(own, capsys):
+    """Renamed, swapped with another one, or a copy in another one's place: its own line says what to do."""
+
+    def is_said():
+        assert main(["repair", str(own.parent)]) == 1
+        out = capsys.readouterr().out
+        assert "cannot be repaired: " in out
+        return "no file here shows whether" in out
+
+    (own / name(200)).rename(own / name(340))
+    crash(own)
+    assert not is_said()
+    (own / name(100)).rename(own / name(200))
+    (own / name(340)).rename(own / name(100))
+    assert not is_said()
+    shutil.copy(own / name(100), own / name(200))
+    assert not is_said()
+
+
 @pytest.mark.parametrize("names", [[340], [340, 400]])
 def test_after_an_unclean_stop_an_empty_file_beyond_the_end_is_said_to_be_empty_and_what_to_do(names, own, capsys):
     """It may be the log's: a power loss can take the end of the segment before."""
