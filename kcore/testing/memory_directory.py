@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from kcore.testing.free_memory import free_memory
+
 #: Linux's file system in memory that every user can write to.
 SHARED_MEMORY = "/dev/shm"
-#: What must be free: there, and of the machine's memory.
+#: What must be free: there, and of the memory that this process may take.
 _MIN_ROOM, _MIN_MEMORY = 1 << 30, 4 << 30
 #: Python's tempfile looks at these.
 _VARIABLES = ("TMPDIR", "TEMP", "TMP")
@@ -29,10 +31,7 @@ def settings_of_fixture(config: Mapping[str, Any], directory: str = SHARED_MEMOR
 def _has_room(directory: str) -> bool:
     try:
         disk = os.statvfs(directory)
-        with open("/proc/meminfo", "rb") as file:
-            lines = dict(line.split(b":") for line in file)
-        available = int(lines[b"MemAvailable"].split()[0]) << 10
+        has_memory = free_memory() >= _MIN_MEMORY
     except (OSError, KeyError, ValueError):
         return False
-    is_writable = os.access(directory, os.W_OK | os.X_OK)
-    return is_writable and disk.f_bavail * disk.f_frsize >= _MIN_ROOM and available >= _MIN_MEMORY
+    return has_memory and os.access(directory, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= _MIN_ROOM

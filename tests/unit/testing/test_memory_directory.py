@@ -19,7 +19,8 @@ def no_place_is_named(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def room_of(monkeypatch, free_bytes):
+def room_of(monkeypatch, free_bytes, free_memory=4 << 30):
+    monkeypatch.setattr(memory_directory, "free_memory", lambda: free_memory)
     monkeypatch.setattr(
         memory_directory.os, "statvfs", lambda _: types.SimpleNamespace(f_bavail=free_bytes, f_frsize=1)
     )
@@ -36,8 +37,7 @@ def test_the_files_are_in_memory_where_there_is_room(monkeypatch, tmp_path):
 
 def test_the_files_are_on_the_disk_where_there_is_no_such_directory_or_little_memory(monkeypatch, tmp_path):
     assert settings_of_fixture({}, str(tmp_path / "shm")) == {}
-    room_of(monkeypatch, 1 << 40)
-    monkeypatch.setattr(memory_directory, "_MIN_MEMORY", 1 << 60)
+    room_of(monkeypatch, 1 << 40, free_memory=(4 << 30) - 1)
     assert settings_of_fixture({}, str(tmp_path)) == {}
 
 
