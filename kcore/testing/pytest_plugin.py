@@ -30,6 +30,8 @@ BROKERS = 3
 _USED = pytest.StashKey["dict[str, KafkaTestSupport]"]()
 _LOG: pytest.StashKey[LogTail] = pytest.StashKey()
 _HAS_FAILED: pytest.StashKey[bool] = pytest.StashKey()
+#: Of kafka_session.  Kafka's minute would pile up the files of all tests that run in it, and they may be in memory.
+_DELETE_DELAY = {"log.segment.delete.delay.ms": 1000}
 #: How long the connections of clients that a test has just closed may be left.
 _CLOSING_S = 0.5
 
@@ -183,7 +185,8 @@ def kafka_session(kafka_session_config: Mapping[str, Any]) -> Iterator[KafkaFixt
     from kcore.testing.memory_directory import settings_of_fixture
     from kcore.testing.skip_time import SkipTime
 
-    with Broker(time=SkipTime(), **settings_of_fixture(kafka_session_config)) as broker:
+    # What is said last counts, also where it is spelled with underscores.
+    with Broker(time=SkipTime(), **settings_of_fixture({**_DELETE_DELAY, **kafka_session_config})) as broker:
         yield KafkaFixture(broker)
 
 

@@ -506,3 +506,38 @@ def test_a_run_without_the_fixtures_imports_only_the_plugin(pytester):
             assert of_kcore == {"kcore", "kcore.testing", "kcore.testing.pytest_plugin"}
     """)
     run_pytest(pytester).assert_outcomes(passed=1)
+
+
+def test_the_files_of_what_a_test_has_deleted_on_the_broker_of_all_tests_are_gone_soon(pytester):
+    """They may be in memory: in the minute of Kafka's default a run would pile up those of hundreds of tests."""
+    pytester.makepyfile("""
+        import pathlib
+
+        import pytest
+        from tests.waiting import wait_until
+
+        @pytest.mark.kafka({"orders": 1})
+        def test_orders(kafka_session):
+            kafka_session.broker.produce("orders", bytes(1000))
+            kafka_session.clear_topic("orders")
+
+        def test_what_is_left(kafka_session):
+            directory = pathlib.Path(kafka_session.broker.data_dir)
+            wait_until(lambda: not list(directory.glob("orders-0*")), timeout_s=20)
+    """)
+    run_pytest(pytester).assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("name", ["log.segment.delete.delay.ms", "log_segment_delete_delay_ms"])
+def test_how_long_they_are_left_can_be_said(pytester, name):
+    pytester.makepyfile(f"""
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def kafka_session_config():
+            return {{"{name}": 60_000}}
+
+        def test_setting(kafka_session):
+            assert kafka_session.broker.config["log.segment.delete.delay.ms"] == 60_000
+    """)
+    run_pytest(pytester).assert_outcomes(passed=1)
