@@ -11,6 +11,7 @@ from collections.abc import Collection
 from contextlib import closing
 from functools import cache
 
+from kcore.common.file import unlink_if_there
 from kcore.metadata.node_changes import ROOT, NodeRow
 from kcore.metadata.store import ForeignFile, NewerSchema
 
@@ -93,12 +94,18 @@ def write_empty_store(path: str) -> None:
     """Make the file of a new store at once, with its tables and already with a write-ahead log: SQLite itself makes and
     deletes a journal for that, and takes 0.4 ms.  For a directory that nobody else uses yet.
 
-    Nothing is made where SQLite lacks serialize(), as some before 3.36 do.  Raises FileExistsError.
+    Nothing is made where SQLite lacks serialize(), as some before 3.36 do, nor where the file cannot be written, on a
+    full disk say: SQLite then fails too, and says why.  Raises FileExistsError.
     """
     if not hasattr(sqlite3.Connection, "serialize"):
         return
-    with open(path, "xb", buffering=0) as file:
-        file.write(_empty_store())
+    try:
+        with open(path, "xb") as file:
+            file.write(_empty_store())
+    except FileExistsError:
+        raise
+    except OSError:
+        unlink_if_there(path)
 
 
 @cache

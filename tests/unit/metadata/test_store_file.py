@@ -30,6 +30,7 @@ from kcore.metadata.store import (
 )
 from kcore.metadata.store_schema import check_is_store, write_empty_store
 from tests.locked_store import locked_by_a_process
+from tests.unit.log.test_index_on_a_full_disk import on_a_small_disk
 from tests.unit.metadata.zookeeper_sessions import wait_for_store
 
 TIMEOUT_MS = 3000
@@ -590,3 +591,31 @@ def test_where_sqlite_cannot_serialize_no_empty_store_is_written(tmp_path, monke
     monkeypatch.setattr(store_schema.sqlite3, "Connection", object)
     write_empty_store(str(tmp_path / FILE_NAME))
     assert os.listdir(tmp_path) == []
+
+
+STORE_ON_A_FULL_DISK = """
+    import os, sys
+    from kcore.metadata.embedded_store import EmbeddedStore
+    from kcore.metadata.store import StoreError
+    from kcore.metadata.store_schema import write_empty_store
+
+    path = sys.argv[1] + "/store.db"
+    with open(sys.argv[1] + "/ballast", "wb", 0) as ballast:
+        try:
+            while True:
+                ballast.write(bytes(4096))
+        except OSError:
+            pass
+        ballast.truncate(ballast.tell() - int(sys.argv[2]) * 4096)
+    write_empty_store(path)
+    print(os.path.exists(path))
+    try:
+        EmbeddedStore(path, durable=False)
+    except StoreError as error:
+        print(str(error).startswith(path))
+"""
+
+
+@pytest.mark.parametrize("free_pages", ["0", "1", "3"])
+def test_on_a_full_disk_no_half_of_an_empty_store_is_written_and_sqlite_says_what_is_wrong(tmp_path, free_pages):
+    assert on_a_small_disk(tmp_path, STORE_ON_A_FULL_DISK, free_pages) == "False\nTrue\n"
