@@ -157,7 +157,7 @@ class Broker:
         with self._lock:
             self._check_new()
             if self._plan.is_temporary:
-                data_dir = tempfile.mkdtemp(prefix="kcore-", dir=self.config["kcore.temporary.dir"])
+                data_dir = tempfile.mkdtemp(prefix="kcore-", dir=self.config["kcore.temporary.dir"] or None)
                 self._plan = dataclasses.replace(self._plan, data_dirs=[os.path.abspath(data_dir)])
             self._pid = os.getpid()
             try:

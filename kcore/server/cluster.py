@@ -312,7 +312,7 @@ class Cluster:
 
     def _opened_data_dir(self) -> str:
         if self._data_dir is None:
-            self._data_dir = os.path.abspath(tempfile.mkdtemp(prefix="kcore-", dir=self._temporary_dir))
+            self._data_dir = os.path.abspath(tempfile.mkdtemp(prefix="kcore-", dir=self._temporary_dir or None))
             atexit.register(self.stop)
         return self._data_dir
 

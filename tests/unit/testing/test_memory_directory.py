@@ -1,6 +1,7 @@
 """Where the brokers of the fixtures have their files."""
 
 import os
+import tempfile
 import types
 
 import pytest
@@ -17,6 +18,7 @@ pytest_plugins = ["pytester"]
 def no_place_is_named(monkeypatch):
     for name in ("TMPDIR", "TEMP", "TMP"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 def room_of(monkeypatch, free_bytes, free_memory=4 << 30):
@@ -63,6 +65,15 @@ def test_temporary_data_is_where_the_setting_says_and_is_gone_after_the_stop(tmp
         place = served.data_dir if isinstance(served, kcore.Broker) else served.brokers[1].data_dir
         assert os.path.isabs(place)
         assert place.startswith(str(directory))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [kcore.Broker, lambda **config: kcore.Cluster(2, **config)], ids=["broker", "cluster"])
+def test_without_a_value_it_is_the_systems_and_not_the_current_directory(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    with make(kcore_temporary_dir="") as served:
+        place = served.data_dir if isinstance(served, kcore.Broker) else served.brokers[1].data_dir
+        assert place.startswith(tempfile.gettempdir() + "/kcore-")
     assert list(tmp_path.iterdir()) == []
 
 
