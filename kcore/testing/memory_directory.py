@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,18 +15,21 @@ SHARED_MEMORY = "/dev/shm"
 _MIN_ROOM, _MIN_MEMORY = 1 << 30, 4 << 30
 #: Python's tempfile looks at these.
 _VARIABLES = ("TMPDIR", "TEMP", "TMP")
+#: What tempfile.tempdir is on Linux where neither they nor the program say anything.
+_PLACES = (None, "/tmp", "/var/tmp", "/usr/tmp")
 _SETTING = "kcore.temporary.dir"
 
 
 def settings_of_fixture(config: Mapping[str, Any], directory: str = SHARED_MEMORY) -> Mapping[str, Any]:
-    """`config` with kcore.temporary.dir, if it has none, there is room in memory, and no variable of the environment
-    says where temporary files are to be.
+    """`config` with kcore.temporary.dir, if it has none, there is room in memory, and neither the environment nor the
+    program says where temporary files are to be.
 
     A broker of a test makes some thirty files, and removes them soon.  On ext4, which looks past each inode that was
     freed in the last seconds, that is a third of all its work.
     """
-    is_said = _SETTING in config or _SETTING.replace(".", "_") in config or any(map(os.environ.get, _VARIABLES))
-    return config if is_said or not _has_room(directory) else {**config, _SETTING: directory}
+    is_set = _SETTING in config or _SETTING.replace(".", "_") in config
+    is_said = any(map(os.environ.get, _VARIABLES)) or tempfile.tempdir not in _PLACES
+    return config if is_set or is_said or not _has_room(directory) else {**config, _SETTING: directory}
 
 
 def _has_room(directory: str) -> bool:

@@ -50,6 +50,15 @@ def test_a_variable_that_names_the_place_of_temporary_files_counts(monkeypatch, 
     assert settings_of_fixture({}, str(tmp_path)) == {}
 
 
+@pytest.mark.parametrize(("place", "is_the_programs"), [("/srv/tmp", True), ("/tmp", False), (None, False)])
+def test_a_place_that_the_program_gives_to_tempfile_counts(monkeypatch, tmp_path, place, is_the_programs):
+    """Python itself sets tempfile.tempdir to the system's directory, when it is first needed."""
+    room_of(monkeypatch, 1 << 40)
+    monkeypatch.setattr(tempfile, "tempdir", place)
+    expected = {} if is_the_programs else {"kcore.temporary.dir": str(tmp_path)}
+    assert settings_of_fixture({}, str(tmp_path)) == expected
+
+
 @pytest.mark.parametrize("name", ["kcore.temporary.dir", "kcore_temporary_dir"])
 def test_the_settings_of_the_fixture_count(monkeypatch, tmp_path, name):
     room_of(monkeypatch, 1 << 40)
