@@ -1,6 +1,8 @@
 """Where the brokers of the fixtures have their files."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import types
 
@@ -100,3 +102,36 @@ def test_each_fixture_has_its_files_there(pytester, fixture):
             assert {broker}.data_dir.startswith("{SHARED_MEMORY}/kcore-")
     """)
     run_pytest(pytester).assert_outcomes(passed=1)
+
+
+FULL = """
+    import contextlib
+
+    import pytest
+    from kcore.testing import memory_directory
+
+    memory_directory._MIN_ROOM = memory_directory._MIN_MEMORY = 0
+
+    @pytest.mark.kafka({"orders": 1}, config={"log.index.interval.bytes": 0})
+    def test_orders(kafka):
+        kafka.broker.produce("orders", "a book")  # gives the .log and its indexes a page each
+        with open("/dev/shm/ballast", "wb", 0) as ballast, contextlib.suppress(OSError):
+            while True:
+                ballast.write(bytes(4096))
+        assert kafka.broker.data_dir.startswith("/dev/shm/")
+        assert len(list(kafka.broker.consume("orders"))) == 1
+        kafka.broker.produce("orders", "a pen")  # the first entry of the indexes
+        kafka.broker.produce("orders", bytes(10_000))
+"""
+
+
+def test_where_the_place_in_memory_is_full_a_test_fails_and_its_report_says_why(pytester):
+    """It does not end the process by SIGBUS, as a store into a mapping of a file without a page would."""
+    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*namespace, "true"], check=False).returncode != 0:
+        pytest.skip("this machine lets nobody make a user namespace, so no file system can be made full")
+    pytester.makepyfile(FULL)
+    run = f"exec {sys.executable} -m pytest -p kcore.testing.pytest_plugin -p no:cacheprovider"
+    result = pytester.run(*namespace, "sh", "-c", f"mount -t tmpfs -o size=2m tmpfs {SHARED_MEMORY} && {run}")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*DiskFull: *", "*- log of kafka -*", "*/dev/shm/kcore-*: No space left on device *"])
