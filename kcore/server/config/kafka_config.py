@@ -8,6 +8,7 @@ those whose silent loss would be dangerous (security), which are refused.  Anyth
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -88,7 +89,7 @@ class KafkaConfig:
         Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
         settings that cannot be honoured and must not be ignored.
         """
-        originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
+        originals = {_kafka_name(name): _plain(value) for name, value in (properties or {}).items()}
         unknown = {}
         for name, value in originals.items():
             is_for_authorizer = name.startswith(AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
@@ -395,6 +396,10 @@ def _most_of(levels: ConfigLevels, present: ConfigLevels) -> _Settings:
 
 def _kafka_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _is_ignored(name: str, value: Any) -> bool:

@@ -90,7 +90,7 @@ def test_without_a_value_it_is_the_systems_and_not_the_current_directory(tmp_pat
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path / "gone")):
-        kcore.Broker(kcore_temporary_dir=str(tmp_path / "gone")).start()
+        kcore.Broker(kcore_temporary_dir=tmp_path / "gone").start()
 
 
 @pytest.mark.skipif(not memory_directory._has_room(SHARED_MEMORY), reason="this machine has no room in memory")

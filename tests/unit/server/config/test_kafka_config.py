@@ -294,3 +294,9 @@ def test_TXN_05_transaction_state_has_the_replicas_of_the_cluster_and_two_in_syn
     config = KafkaConfig(settings, is_cluster_member=is_cluster_member)
     assert tuple(config[name] for name in names) == expected
     assert KafkaConfig({**settings, "transaction.state.log.min.isr": 1})[names[1]] == 1
+
+
+def test_a_path_may_be_a_path_object(tmp_path):
+    config = KafkaConfig({"log.dirs": tmp_path / "a", "kcore_temporary_dir": tmp_path})
+    assert config.data_dirs == [str(tmp_path / "a")]
+    assert config["kcore.temporary.dir"] == str(tmp_path)
