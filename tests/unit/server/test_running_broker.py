@@ -112,13 +112,13 @@ def test_after_a_stop_no_coordinator_is_available():
         broker.group_coordinator.manager.check_group_status("g")
 
 
-def test_a_start_for_which_there_is_no_temporary_directory_can_be_tried_again(monkeypatch):
-    broker = kcore.Broker()
-    with monkeypatch.context() as patch:
-        patch.setattr("tempfile.mkdtemp", lambda prefix: (_ for _ in ()).throw(OSError("no directory")))
-        with pytest.raises(OSError, match="no directory"):
-            broker.start()
-        broker.stop()
+def test_a_start_for_which_there_is_no_temporary_directory_can_be_tried_again(tmp_path):
+    place = tmp_path / "later"
+    broker = kcore.Broker(kcore_temporary_dir=place)
+    with pytest.raises(FileNotFoundError, match=str(place)):
+        broker.start()
+    broker.stop()
+    place.mkdir()
     with broker:
         assert broker.produce("t", b"x").offset == 0
 
