@@ -82,6 +82,18 @@ def _refuse_members_directory(path: str) -> None:
         )
 
 
+def _refuse_clusters_store(data_dirs: Iterable[str], store: MetadataStore, cluster_id: str | None) -> None:
+    """A broker alone changes topics in its store without asking a controller, and would make empty logs of the
+    cluster's topics.  Only a cluster's controller stores an epoch."""
+    if store.get(znodes.CONTROLLER_EPOCH) is not None:
+        path = next(iter(data_dirs))
+        raise InvalidConfig(
+            f"{path} has the metadata store of cluster {cluster_id}, {STORE_FILE_NAME}: give a broker of the cluster "
+            f"this store (--store, or store=) and its own directory; `kcore serve --brokers N --data {path}` starts "
+            "all of a cluster that it has made"
+        )
+
+
 def check_store_exists(address: str, data_dirs: Iterable[str]) -> None:
     """Raises InconsistentClusterId if the store would be made, and one of the directories is a member's: its cluster
     has a store, so the name is wrong.  Called before the store is opened, which would leave an empty file behind."""
@@ -113,11 +125,14 @@ def read_identity(
 
     A new cluster id is stored at once if other brokers share the store: all must start with the same.
     Raises InvalidConfig or InconsistentClusterId if two of them disagree, InconsistentClusterId also if a directory is
-    a member's and the store has no cluster id: it is not the cluster's.
+    a member's and the store has no cluster id: it is not the cluster's.  InvalidConfig if this is a broker alone, and
+    the store is a cluster's.
     """
     broker_id = configured_broker_id
     node = store.get(znodes.CLUSTER_ID)
     cluster_id = _decoded(node.data) if node is not None else None
+    if not is_member:
+        _refuse_clusters_store(data_dirs, store, cluster_id)
     for path in data_dirs:
         properties = meta_properties.read(path)
         if properties is None:

@@ -418,6 +418,18 @@ def test_an_identity_that_does_not_match_is_refused(tmp_path):
         assert broker.broker_id == 1
 
 
+def test_a_broker_alone_refuses_the_directory_that_has_a_clusters_store(tmp_path):
+    path = tmp_path / "kcore-metadata.db"
+    with kcore.Broker(tmp_path / "0", broker_id=1, store=f"sqlite:{path}") as broker:
+        broker.create_topic("orders")
+        expected = rf"metadata store of cluster {broker.cluster_id}.*`kcore serve --brokers N --data {tmp_path}`"
+        with pytest.raises(InvalidConfig, match=expected):
+            kcore.Broker(tmp_path).start()
+    with pytest.raises(InvalidConfig, match=expected):
+        kcore.Broker(tmp_path).start()
+    assert not (tmp_path / "orders-0").exists() and not (tmp_path / "meta.properties").exists()
+
+
 def test_a_directory_of_another_topic_of_the_same_name_is_set_aside_and_logged(tmp_path, caplog):
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("bad", partitions=2)
