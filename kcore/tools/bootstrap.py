@@ -17,10 +17,11 @@ BOOTSTRAP_VARIABLE = "KCORE_BOOTSTRAP"
 
 class Bootstrap(str):
     """Addresses of brokers.  origin: the variable or the file that has them; None for the command line and the
-    default.  is_given: they are on the command line."""
+    default.  is_given: they are on the command line.  is_default: they are nowhere."""
 
     origin: str | None = None
     is_given = False
+    is_default = False
 
 
 class _BootstrapType(click.ParamType[Bootstrap]):
@@ -31,6 +32,7 @@ class _BootstrapType(click.ParamType[Bootstrap]):
         if param is not None and ctx is not None and param.name is not None:
             source = ctx.get_parameter_source(param.name)
             bootstrap.is_given = source is ParameterSource.COMMANDLINE
+            bootstrap.is_default = source is ParameterSource.DEFAULT
             if source is ParameterSource.ENVIRONMENT:
                 bootstrap.origin = BOOTSTRAP_VARIABLE
             elif source is ParameterSource.DEFAULT_MAP:
@@ -57,9 +59,17 @@ def default_bootstrap() -> str:
 
 
 def note_origin(args: Arguments, error: Exception) -> None:
-    """If the error names an address that is not on the command line, add a note that says where it is."""
+    """If the error names an address that is not on the command line, add a note that says where it is; if nobody
+    listens at the default address, what to do."""
     bootstrap = getattr(args, "bootstrap", None)
-    if not isinstance(bootstrap, Bootstrap) or bootstrap.origin is None:
+    if not isinstance(bootstrap, Bootstrap):
         return
-    if any(f"{host}:{port}" in str(error) for host, port in addresses(bootstrap)):
+    if not any(f"{host}:{port}" in str(error) for host, port in addresses(bootstrap)):
+        return
+    if bootstrap.origin is not None:
         error.add_note(f"the address comes from {bootstrap.origin}")
+    elif bootstrap.is_default and isinstance(error, ConnectionRefusedError):
+        error.add_note(
+            f"the default address: `kcore serve --data DIR` starts a broker there; --bootstrap or {BOOTSTRAP_VARIABLE} "
+            "names another one"
+        )

@@ -42,6 +42,22 @@ def test_the_environment_names_the_cluster_and_the_error_says_so(words, monkeypa
     assert "127.0.0.1:1: " in last and last.endswith(" (the address comes from KCORE_BOOTSTRAP)")
 
 
+@pytest.mark.parametrize("words", ASKING[:-2], ids=" ".join)
+def test_where_nobody_listens_at_the_default_address_the_error_says_what_to_do(words, monkeypatch, capsys):
+    (command,) = (
+        command for path, command in whole_tree(kcore_command) if path == " ".join(words[: len(path.split())])
+    )
+    monkeypatch.delenv("KCORE_BOOTSTRAP", raising=False)
+    (option,) = (param for param in command.params if param.name == "bootstrap")
+    monkeypatch.setattr(option, "default", "127.0.0.1:1")
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "127.0.0.1:1: Connection refused (the default address: `kcore serve --data DIR` starts a broker there; "
+        "--bootstrap or KCORE_BOOTSTRAP names another one)"
+    )
+
+
 @pytest.mark.parametrize("words", ASKING, ids=" ".join)
 @pytest.mark.parametrize("option", ["--bootstrap", "--bootstrap-server"])
 def test_an_option_wins_over_the_environment_in_either_spelling(words, option, monkeypatch, capsys):
