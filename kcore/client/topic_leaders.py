@@ -66,9 +66,10 @@ class TopicLeaders:
         on_silence: Callable[[Address, Silence], None],
         time: Time = SYSTEM_TIME,
         make_executor: ExecutorFactory = thread_pool,
+        missing_hint: str | None = None,
     ) -> None:
-        """Raises UnknownTopicOrPartition with the nearest name that there is, else how to make the topic, and as
-        AdminClient.describe_cluster()."""
+        """Raises UnknownTopicOrPartition with the nearest name that there is, else with missing_hint, else how to make
+        the topic; and as AdminClient.describe_cluster()."""
         self.topic = topic
         #: Of the topic that the name stood for at first; None from brokers before 2.8.
         self.topic_id: UUID | None = None
@@ -88,7 +89,7 @@ class TopicLeaders:
         except InvalidTopicException as error:
             raise InvalidTopicException(f"{error}{self._nearest_name()}") from None
         except UnknownTopicOrPartition as error:
-            hint = self._nearest_name() or f": `kcore topics create {shlex.quote(topic)}` makes it"
+            hint = self._nearest_name() or missing_hint or f": `kcore topics create {shlex.quote(topic)}` makes it"
             raise UnknownTopicOrPartition(f"{error}{hint}") from None
 
     def close(self) -> None:

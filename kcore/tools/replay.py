@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -118,13 +119,14 @@ def run(args: Arguments) -> int:
         raise UsageError(f"{args.topic} would get its own records again: name another topic")
     with group_client(args) as (client, errors), ExitStack() as stack:
 
-        def leaders_of(client: GroupClient, topic: str) -> TopicLeaders:
+        def leaders_of(client: GroupClient, topic: str, missing_hint: str | None = None) -> TopicLeaders:
             leaders = TopicLeaders(
                 client,
                 topic,
                 client_id=_CLIENT_ID,
                 request_timeout_ms=min(REQUEST_MS, args.timeout * 1000),
                 on_silence=errors,
+                missing_hint=missing_hint,
             )
             stack.callback(leaders.close)
             return leaders
@@ -136,7 +138,10 @@ def run(args: Arguments) -> int:
         else:
             source_args = Arguments(**vars(args) | {"bootstrap": args.source_bootstrap or args.bootstrap})
             source, _ = stack.enter_context(group_client(source_args))
-            streams = _of_topic(args, source, leaders_of)
+            hint = "; `kcore topics list` shows those that are there"
+            if os.path.isdir(args.sources[0]):
+                hint = f"; a directory has a slash in its name, as ./{args.sources[0]}"
+            streams = _of_topic(args, source, partial(leaders_of, missing_hint=hint))
         _check_target(args, client, count, streams)
         replay = _Replay(args, target, streams.values(), SYSTEM_TIME)
         status = replay.run()

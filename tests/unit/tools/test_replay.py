@@ -230,7 +230,9 @@ def test_ctrl_c_ends_it_and_says_what_is_acknowledged(broker, replay, target, cl
     [
         (["orders", "orders"], "orders would get its own records again"),
         (["ordesr", "{target}"], "did you mean orders?"),
-        (["orders", "none-such"], "there is no topic 'none-such'"),
+        (["orders", "none-such"], "there is no topic 'none-such': `kcore topics create none-such` makes it"),
+        (["none-such", "{target}"], "there is no topic 'none-such'; `kcore topics list` shows those that are there"),
+        (["tests", "{target}"], "there is no topic 'tests'; a directory has a slash in its name, as ./tests"),
         (["orders", "other", "{target}"], "expected one SOURCE topic"),
         (["orders", "./orders-0", "{target}"], "expected one topic, or directories of partitions"),
         (["/no/such/orders-0", "{target}"], "/no/such/orders-0: No such file or directory"),
@@ -240,7 +242,11 @@ def test_ctrl_c_ends_it_and_says_what_is_acknowledged(broker, replay, target, cl
         (["orders", "{target}", "--partition", "7"], "orders has no partition 7"),
     ],
 )
-def test_what_cannot_be_replayed_is_named_and_nothing_is_written(broker, replay, target, words, reason):
+def test_what_cannot_be_replayed_is_named_and_nothing_is_written(
+    broker, replay, target, words, reason, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").mkdir()
     status, err = replay(*(word.format(target=target) for word in words))
     assert status == 2 and reason in err
     assert records(broker, target) == []
