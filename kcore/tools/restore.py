@@ -25,6 +25,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from kcore.inspect.replica_diff import compare
 from kcore.log.checkpoints import OffsetCheckpointFile
+from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
 from kcore.tools.backup import (
     CHECKPOINTS,
@@ -45,6 +46,7 @@ from kcore.tools.command_line import (
     INTERRUPTED,
     OK,
     Arguments,
+    UsageError,
     addresses,
     broker_id,
     config_option,
@@ -104,6 +106,10 @@ def run(args: Arguments) -> int:
     """0; 1 if a setting, ACL or quota is not one of kcore's; 130 after Ctrl-C, which leaves nothing.  Raises OSError,
     KafkaError, UsageError."""
     target = os.path.normpath(args.data_dir)
+    try:
+        LogConfig.from_kafka(dict(args.config))
+    except InvalidConfig as error:
+        raise UsageError(f"--config: {error}") from None
     manifest = _chosen(read_manifest(args.backup), args.topics)
     topics = [replace(topic, settings={**topic.settings, **dict(args.config)}) for topic in manifest.topics]
     manifest = replace(manifest, topics=topics)

@@ -442,6 +442,22 @@ def test_committed_offsets_that_are_others_are_noticed(backup, tmp_path, capsys,
     assert not [*tmp_path.glob("new*")]
 
 
+@pytest.mark.parametrize("options", [[], ["--apply"]])
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("retention.msx=5", "--config: Unknown topic config name: retention.msx; did you mean retention.ms?"),
+        ("retention.ms=long", "--config: Invalid value long for configuration retention.ms"),
+    ],
+)
+def test_a_wrong_setting_on_the_command_line_is_refused_before_anything_is_restored(
+    backup, tmp_path, capsys, setting, expected, options
+):
+    status, out, err = run(capsys, "restore", backup, tmp_path / "new", "--config", setting, *options)
+    assert (status, out) == (2, "") and expected in err
+    assert not [*tmp_path.glob("new*")]
+
+
 def test_what_kcore_cannot_store_is_named_and_the_rest_is_restored(backup, tmp_path, capsys):
     manifest = read_manifest(str(backup))
     orders = next(topic for topic in manifest.topics if topic.topic == "orders")
