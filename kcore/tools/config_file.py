@@ -94,8 +94,16 @@ def defaults(ctx: click.Context) -> dict[str, Default]:
                     _check_known(key, level.command.commands, place, "command")
                     continue
                 if key in level.command.commands:
-                    raise UsageError(f"{place}: expected a table of options, as [{key}]")
-                _check_known(key, SHARED, place, "option of all commands", level.command.commands)
+                    raise UsageError(f"{place}: expected a table of options, as [{f'{where}.' if where else ''}{key}]")
+                if key not in SHARED:
+                    is_option = key in options
+                    words = (
+                        ctx.command_path if is_option else f"{level.command_path} {next(iter(level.command.commands))}"
+                    )
+                    raise UsageError(
+                        f"{place}: there is no such option of all commands{'' if is_option else nearest(key, SHARED)}; "
+                        f"options of one command are in its table, as [{'.'.join(words.split()[1:])}]"
+                    )
             else:
                 _check_known(key, options, place, "option")
             if key in options:
@@ -109,14 +117,9 @@ def _levels(ctx: click.Context) -> list[click.Context]:
     return [*(_levels(ctx.parent) if ctx.parent is not None else ()), ctx]
 
 
-def _check_known(key: str, known: Iterable[str], place: str, what: str, tables: Iterable[str] = ()) -> None:
-    """tables: commands whose options are in tables of their own."""
-    if key in known:
-        return
-    hint = nearest(key, known)
-    if tables:
-        hint += f"; options of one command are in its table, as [{next(iter(tables))}]"
-    raise UsageError(f"{place}: there is no such {what}{hint}")
+def _check_known(key: str, known: Iterable[str], place: str, what: str) -> None:
+    if key not in known:
+        raise UsageError(f"{place}: there is no such {what}{nearest(key, known)}")
 
 
 def _default(key: str, value: Any, option: click.Option, place: str) -> Mapping[str, Default]:

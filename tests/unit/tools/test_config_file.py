@@ -100,7 +100,11 @@ def test_an_option_that_is_needed_may_be_in_the_file(config, given):
     ("text", "words", "message"),
     [
         ('bootstap = "a:1"', ["cluster"], "bootstap: there is no such option of all commands; did you mean bootstrap?"),
-        ('format = "json"', ["consume", "t"], "format: there is no such option of all commands"),
+        ('format = "json"', ["consume", "t"], "commands; options of one command are in its table, as [consume]"),
+        ("[topics]\njson = true", ["topics", "list"], "topics.json: there is no such option of all commands; options"),
+        ("[topics]\njson = true", ["topics", "list"], "options of one command are in its table, as [topics.list]"),
+        ("[topics]\nx = true", ["topics", "list"], "options of one command are in its table, as [topics.list]"),
+        ("[topics]\nlist = 5", ["topics", "list"], "topics.list: expected a table of options, as [topics.list]"),
         ("[consum]", ["cluster"], "consum: there is no such command; did you mean consume?"),
         ("[topics.creat]", ["topics", "list"], "topics.creat: there is no such command; did you mean create?"),
         ("[consume]\nfromat = 1", ["consume", "t"], "consume.fromat: there is no such option; did you mean format?"),
