@@ -42,8 +42,10 @@ def read(directory: str) -> MetaProperties | None:
         return None
     except UnicodeDecodeError as error:
         raise CorruptFile(f"{path}: not text: {error}") from error
+    if "version" not in properties:
+        raise CorruptFile(f"{path}: there is no version")
     try:
-        version = int(properties.get("version", "0"))
+        version = int(properties["version"])
         node_id = properties.get("node.id", properties.get("broker.id"))
         return MetaProperties(
             version,

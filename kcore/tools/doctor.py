@@ -322,6 +322,14 @@ class DirectoryExamination(_Examination):
         progress.clear()
         self.examined |= {"files": summary.files, "bytes": summary.bytes}
         for directory, found in problems.items():
+            for problem in [
+                problem for problem in found if os.path.basename(problem.path) == log_files.META_PROPERTIES_FILE
+            ]:
+                found.remove(problem)
+                is_kcores = os.path.isfile(os.path.join(directory, METADATA_FILE))
+                yield directory, findings.of_damaged_properties(directory, problem_text(problem), is_kcores=is_kcores)
+            if not found:
+                continue
             # The name of a file comes first: once it is right, much of the rest is.
             found.sort(key=lambda problem: (not problem.is_wrong_name, not problem.is_misplaced))
             yield (

@@ -395,6 +395,17 @@ def of_missing_properties(data_dir: str, *, is_kcores: bool) -> Finding:
     )
 
 
+def of_damaged_properties(data_dir: str, problem: str, *, is_kcores: bool) -> Finding:
+    """problem: as `kcore verify` names it.  is_kcores: as of_unclean_stop()."""
+    mend = f"`kcore serve --data {shlex.quote(data_dir)}` keeps it under another name, and writes it anew at its start"
+    if not is_kcores:
+        mend = (
+            "the broker that it belongs to, if it is one of kcore, keeps it under another name, and writes it anew at "
+            "its start, with the broker.id of its settings; for one of Kafka write it with the ids that it had"
+        )
+    return Finding("damage", problem, mend)
+
+
 def of_lost_records(directory: str, first_lost_offset: int, since_ms: int | None) -> Finding:
     return Finding(
         "lost_records",

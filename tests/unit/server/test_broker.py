@@ -635,7 +635,7 @@ def test_a_partition_that_a_full_disk_keeps_from_being_recovered_comes_online_wh
         assert produce(broker, "t", b"b", partition=1) == 1
 
 
-@pytest.mark.parametrize("damage", ["junk", "fifo", "directory"])
+@pytest.mark.parametrize("damage", ["junk", "empty", "fifo", "directory"])
 def test_a_damaged_meta_properties_is_set_aside_and_made_anew(tmp_path, damage, caplog):
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("t")
@@ -645,6 +645,7 @@ def test_a_damaged_meta_properties_is_set_aside_and_made_anew(tmp_path, damage, 
     path.unlink()
     make = {
         "junk": lambda: path.write_bytes(b"broker.id=\xff"),
+        "empty": path.touch,
         "fifo": lambda: os.mkfifo(path),
         "directory": path.mkdir,
     }

@@ -51,7 +51,7 @@ def test_meta_properties_of_zookeeper_and_of_kraft_are_read(tmp_path):
     assert meta_properties.read(str(tmp_path)) == (1, "abc", 1, "7Nl1SiE0GxT4yu_wdvLaUg", False)
 
 
-@pytest.mark.parametrize("content", [b"version=x\n", b"broker.id=one\n", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"version=x\n", b"version=0\nbroker.id=one\n", b"\xff\xfe", b"", b"broker.id=1\n"])
 def test_a_damaged_meta_properties_is_named(tmp_path, content):
     (tmp_path / "meta.properties").write_bytes(content)
     with pytest.raises(CorruptFile, match=r"meta\.properties"):

@@ -582,6 +582,22 @@ def test_a_missing_meta_properties_is_a_finding_and_a_start_mends_it(data, tmp_p
     assert "no_meta_properties" not in examine(capsys, data)[1]
 
 
+@pytest.mark.parametrize("content", [b"", b"junk\n", b"version=0\nbroker.id=\xff\n"])
+def test_no_repair_is_named_for_a_damaged_meta_properties_and_a_start_mends_it(data, tmp_path, capsys, content):
+    kafkas = shutil.copytree(golden_data.data_dir(), tmp_path / "kafka")
+    for directory in (data, kafkas):
+        (directory / "meta.properties").write_bytes(content)
+    (finding,) = examine(capsys, kafkas)[1]["damage"]
+    assert finding["mend"].startswith("the broker that it belongs to, if it is one of kcore")
+    (data / "recovery-point-offset-checkpoint").write_text("junk")
+    properties, checkpoint = examine(capsys, data)[1]["damage"]
+    assert properties["what"].startswith(f"{data / 'meta.properties'}: ")
+    assert properties["mend"].startswith(f"`kcore serve --data {data}` keeps it under another name")
+    assert checkpoint["mend"] == f"`kcore repair {data}`"
+    kcore.Broker(data, **SETTINGS).start().stop()
+    assert "damage" not in examine(capsys, data)[1]
+
+
 def test_a_directory_in_use_is_no_unclean_stop(data, capsys):
     with kcore.Broker(data, **SETTINGS):
         assert not (data / ".kafka_cleanshutdown").exists()
