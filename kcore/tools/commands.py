@@ -190,8 +190,10 @@ class Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "help" and not ctx.resilient_parsing:
-            click.echo(ctx.get_help())
-            ctx.exit()
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
         _, command, left = super().resolve_command(ctx, args)
         command = command.load() if isinstance(command, LazyCommand) else command
         return None if command is None else command.name, command, left

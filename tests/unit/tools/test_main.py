@@ -25,10 +25,19 @@ def test_asking_for_help_or_the_version_is_fine(arguments, capsys):
     assert capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["dump"], ["topics"], ["topics", "create"], ["topic", "create"]], ids=" ".join)
+def test_help_before_a_command_is_that_commands_help(words, capsys):
+    assert main([*words, "--help"]) == 0
+    expected = capsys.readouterr().out
+    assert main(["help", *words]) == 0
+    assert capsys.readouterr().out == expected
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         [],
+        ["help", "no-such-command"],
         ["no-such-command"],
         ["dump"],
         ["dump", "--no-such-option", "x"],
