@@ -120,7 +120,7 @@ class ConfigClient(AdminClient):
         if node is None:
             alive = ", ".join(map(str, brokers)) or "none"
             raise BrokerNotAvailable(
-                f"broker {resource.name} is not alive, and it alone knows its settings; there are {alive}"
+                f"broker {resource.name} is not alive, and it alone knows its settings; alive: {alive}"
             )
         with self._timed():
             return self._send_repeatable((node.host, node.port), request, response_class)

@@ -47,7 +47,7 @@ def run(args: Arguments) -> int:
         state = look_at(admin, args.topics)
     cluster, partitions, brokers, silent, _, problems, lock = state
     if args.broker is not None and args.broker not in brokers:
-        raise UsageError(f"there is no broker {args.broker}, and no replica on it; there are {ids_text(brokers)}")
+        raise UsageError(f"there is no broker {args.broker}, and no replica on it; brokers: {ids_text(brokers)}")
     problems = [
         problem
         for problem in problems

@@ -91,7 +91,7 @@ def _run_list(args: Arguments) -> int:
         wanted = set(partitions(words, cluster)) if words else None
         unknown = sorted(set(args.broker or ()) - set(cluster.brokers))
         if unknown:
-            raise UsageError(f"broker {ids_text(unknown)} is not alive; there are {ids_text(cluster.brokers)}")
+            raise UsageError(f"broker {ids_text(unknown)} is not alive; alive: {ids_text(cluster.brokers)}")
         status = OK
         for number in sorted(args.broker or cluster.brokers):
             try:
@@ -245,7 +245,7 @@ def _broker(args: Arguments, cluster: ClusterDescription, tps: Iterable[TopicPar
             raise UsageError(f"whose replicas? Brokers {ids_text(having)} have some: expected --broker ID")
         (number,) = having
     if number not in cluster.brokers:
-        raise UsageError(f"broker {number} is not alive; there are {ids_text(cluster.brokers)}")
+        raise UsageError(f"broker {number} is not alive; alive: {ids_text(cluster.brokers)}")
     for tp, its_replicas in replicas.items():
         if number not in its_replicas:
             raise UsageError(f"broker {number} has no replica of {tp}, {ids_text(its_replicas)} have")

@@ -96,7 +96,7 @@ def _node(args: Arguments, topic_partition: TopicPartition | None) -> Node | Bro
             cluster = admin.describe_cluster(())
             broker = cluster.brokers.get(args.broker) or process_of_member(cluster.cluster_id, args.broker)
             if broker is None:
-                raise UsageError(f"broker {args.broker} is not alive; there are {ids_text(cluster.brokers)}")
+                raise UsageError(f"broker {args.broker} is not alive; alive: {ids_text(cluster.brokers)}")
             return broker
         cluster = admin.describe_cluster([topic_partition.topic])
     partition = cluster.topics[topic_partition.topic].partitions.get(topic_partition.partition)

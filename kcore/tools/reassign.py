@@ -102,7 +102,7 @@ def _move(admin: AdminClient, args: Arguments) -> int:
     cluster = admin.describe_cluster(topics_of(args.partitions))
     unknown = sorted(set(args.to) - set(cluster.brokers))
     if unknown:
-        raise UsageError(f"broker {ids_text(unknown)} is not alive; there are {ids_text(cluster.brokers)}")
+        raise UsageError(f"broker {ids_text(unknown)} is not alive; alive: {ids_text(cluster.brokers)}")
     targets: dict[TopicPartition, Sequence[int]] = {}
     for word in args.partitions:
         _, numbers = split_partitions(word)

@@ -397,7 +397,7 @@ def test_the_partition_numbers_of_a_topic_may_be_longer_than_a_name(text):
 def test_brokers_and_partitions_that_do_not_exist_are_named(cluster, text):
     text("topics", "create", "here", "--assign", "0")
     known_everywhere(cluster, "here")
-    assert text("reassign", "here", "--to", "7")[2] == "kcore: broker 7 is not alive; there are 0,1,2\n"
+    assert text("reassign", "here", "--to", "7")[2] == "kcore: broker 7 is not alive; alive: 0,1,2\n"
     deleted = text("topics", "alter", "here", "--delete-config", "retention.mss")
     assert deleted == (2, "", "kcore: topics have no setting 'retention.mss'; did you mean retention.ms?\n")
     assert text("topics", "alter", "here", "--delete-config", "retention.ms")[0] == 0

@@ -43,7 +43,7 @@ def test_each_broker_of_one_process_measures_itself(cluster, capsys, number):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--broker", "7"], "broker 7 is not alive; there are 0,1,2"),
+        (["--broker", "7"], "broker 7 is not alive; alive: 0,1,2"),
         (["--broker", "x"], "'x': expected a broker id"),
         (["--data", "d", "--broker", "0"], "--data goes without --bootstrap and --broker"),
         (["--timeout", "0"], "'0': expected a whole number above 0"),
