@@ -68,7 +68,7 @@ class Topic(ds.Dataset):
             log.close()
 
     def __repr__(self) -> str:
-        return f"Topic({self.topic!r}, {len(self.partitions)} partitions, {self.offsets} offsets)"
+        return f"Topic({self.topic!r}, {counted(len(self.partitions), 'partition')}, {counted(self.offsets, 'offset')})"
 
     def _repr_html_(self) -> str:
         from kcore.common.html_table import html_table

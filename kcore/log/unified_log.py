@@ -1001,7 +1001,7 @@ class UnifiedLog(LogHotPath):
     def __repr__(self) -> str:
         return (
             f"UnifiedLog({self._source}, [{self.log_start_offset}, {self.log_end_offset}), high watermark "
-            f"{self.high_watermark}, {len(self.segments)} segments, mode {self.mode!r})"
+            f"{self.high_watermark}, {counted(len(self.segments), 'segment')}, mode {self.mode!r})"
         )
 
     def _repr_html_(self) -> str:

@@ -586,7 +586,7 @@ class Broker:
 
     def __repr__(self) -> str:
         state = "stopped" if self._stopped else "new" if self._running is None else self.bootstrap_servers
-        return f"Broker({self.data_dir}, {state})"
+        return f"Broker({self.data_dir or 'temporary'}, {state})"
 
     def _repr_html_(self) -> str:
         from kcore.common.html_table import html_table

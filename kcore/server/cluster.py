@@ -15,7 +15,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kcore.common.text import plain_error
+from kcore.common.text import counted, plain_error
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -542,7 +542,8 @@ class Cluster:
         return self._partitions.out_of_sync(tp.topic) or {tp: f"ISR {self.isr(*tp)}"}
 
     def __repr__(self) -> str:
-        return f"Cluster({self._count} brokers, running {sorted(self.brokers)}, {self._data_dir})"
+        place = self._data_dir or "temporary"
+        return f"Cluster({counted(self._count, 'broker')}, running {sorted(self.brokers)}, {place})"
 
     def _repr_html_(self) -> str:
         from kcore.common.html_table import html_table
@@ -565,7 +566,8 @@ class Cluster:
             else (number, "does not run", None, None, None)
             for number in range(self._count)
         ]
-        title = f"Cluster of {self._count} brokers, data in {self._data_dir}"
+        place = f"data in {self._data_dir}" if self._data_dir else "temporary"
+        title = f"Cluster of {counted(self._count, 'broker')}, {place}"
         return html_table(title, ["broker", "address", "replicas", "leads", "not in sync"], rows)
 
     # -- helpers ----------------------------------------------------------------------------------------

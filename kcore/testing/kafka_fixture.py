@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
+from kcore.common.text import counted
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
@@ -213,18 +214,18 @@ class KafkaTestSupport(ClientSettings):
         if integer("count", count) < 0:
             raise ValueError(f"count={count}: expected 0 or more")
         reader = TopicReader(self._brokers, topic, count)
-        return reader, Wait(reader.read, f"{count} records in {topic}", reader.describe)
+        return reader, Wait(reader.read, f"{counted(count, 'record')} in {topic}", reader.describe)
 
     def _group_wait(self, group_id: str, state: str, partitions: int | None, members: int | None) -> Wait:
         group_state.check_state(state)
-        counts = {"members": members, "partitions": partitions}
-        counts = {argument: integer(argument, count) for argument, count in counts.items() if count is not None}
+        given = {"members": members, "partitions": partitions}
+        counts = {argument: integer(argument, count) for argument, count in given.items() if count is not None}
 
         def reached() -> bool:
             group = self._brokers.group(group_id)
             return group is not None and group_state.has_settled(group, state, partitions, members)
 
-        wanted = " and ".join(f"{count} {noun}" for noun, count in counts.items())
+        wanted = " and ".join(counted(count, noun.removesuffix("s")) for noun, count in counts.items())
         wanted = f"group {group_id} to be {state}" + (wanted and f" with {wanted}")
         return Wait(reached, wanted, lambda: self._describe_group(group_id))
 

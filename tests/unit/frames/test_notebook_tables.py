@@ -129,3 +129,14 @@ def test_a_cluster_is_shown_with_its_brokers():
         cluster.stop(1)
         assert shown(cluster)[1][2][:2] == ["1", "does not run"]
     assert "Cluster of 2 brokers" in shown(cluster)[0]
+
+
+def test_what_is_temporary_or_one_of_its_kind_is_shown_as_that(tmp_path):
+    assert shown(kcore.Cluster(2))[0] == "Cluster of 2 brokers, temporary"
+    assert repr(kcore.Cluster(1)) == "Cluster(1 broker, running [], temporary)"
+    assert shown(kcore.Broker())[0] == "Broker(temporary, new)"
+    with kcore.open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(batch(1))
+        assert "high watermark 1, 1 segment, mode 'a'" in repr(log)
+    with kcore.open_topic(tmp_path, "orders") as topic:
+        assert repr(topic) == "Topic('orders', 1 partition, 1 offset)"

@@ -282,7 +282,7 @@ def test_a_wait_that_times_out_says_what_there_is():
             kafka.wait_for_records("orders", 2, timeout=0)
         with pytest.raises(WaitTimedOut, match="there is no such group"):
             kafka.wait_for_group("shop", timeout=0)
-        with pytest.raises(WaitTimedOut, match="1 records in prices: there is no such topic"):
+        with pytest.raises(WaitTimedOut, match="1 record in prices: there is no such topic"):
             kafka.wait_for_records("prices", 1, timeout=0)
 
 
