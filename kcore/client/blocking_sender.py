@@ -27,7 +27,8 @@ _SMALLEST_BUFFER = 4096
 #: A buffer above this size is given back once a reply needs less than a sixteenth of it.
 _LARGE_BUFFER = 1 << 20
 _CLOSED_WITHOUT_AN_ANSWER = (
-    "closed without an answer: does this port speak TLS or SASL?  kcore does not: give the port of a PLAINTEXT listener"
+    "closed without an answer: the broker has stopped, or this port speaks TLS or SASL, which kcore does not: then "
+    "give the port of a PLAINTEXT listener"
 )
 _API_KEYS = {int(key): key for key in ApiKey}
 

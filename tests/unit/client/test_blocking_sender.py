@@ -211,7 +211,7 @@ def broker_reply(broker):
         (
             lambda frame: (b"", False),
             ConnectionResetError,
-            r"^\[Errno 104\] 127[\d.:]+: closed .*TLS or SASL\?.*PLAINTEXT",
+            r"^\[Errno 104\] 127[\d.:]+: closed .*: the broker has stopped, or this .* TLS or SASL, .*PLAINTEXT",
         ),
         (lambda frame: (framed(frame[4:8]), True), InvalidRequest, "header"),
         (lambda frame: (framed(frame[4:8] + b"\0"), True), InvalidRequest, "throttle_time_ms"),
@@ -238,7 +238,7 @@ def test_a_listener_that_answers_api_versions_only_may_want_sasl(tmp_path):
         answered = broker_reply(broker)
         with server(answered, lambda frame: (b"", False)) as (host, port, _), sender(host, port) as to_server:
             assert to_server.api_versions() == SUPPORTED
-            with pytest.raises(ConnectionResetError, match=r"TLS or SASL\?"):
+            with pytest.raises(ConnectionResetError, match="TLS or SASL"):
                 to_server.send(REQUEST, 4)
 
 
