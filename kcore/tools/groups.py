@@ -14,7 +14,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, UnknownTopicOrPartition
 from kcore.tools.cluster_command import Errors, cluster_options, group_client, nearest_topic_of
 from kcore.tools.cluster_names import group_ids, topic_names
-from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, protocol_string
+from kcore.tools.command_line import DAMAGE, OK, USAGE, Arguments, UsageError, protocol_string
 from kcore.tools.commands import Group, LazyCommand
 
 groups = Group(
@@ -67,6 +67,17 @@ def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiErro
     return USAGE if missing else DAMAGE if without_leader else OK
 
 
+_named_groups = click.option(
+    "--group",
+    "named_groups",
+    type=protocol_string,
+    shell_complete=group_ids,
+    multiple=True,
+    metavar="GROUP",
+    help="the same, as kafka-consumer-groups.sh has it; repeatable",
+)
+
+
 @groups.subcommand(
     "describe",
     "show the state and members of a group, and its committed offset, log end and lag for each partition",
@@ -80,6 +91,7 @@ def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiErro
     metavar="[GROUP]...",
     help="default: all",
 )
+@_named_groups
 @click.option(
     "--topic",
     "topics",
@@ -91,6 +103,7 @@ def _report_missing(client: GroupClient, missing: Mapping[int, OSError | ApiErro
 )
 @cluster_options("one JSON object a line for each group")
 def _run_describe(args: Arguments) -> int:
+    args.groups += args.named_groups
     status, missing, unknown = OK, False, False
     unread = dict.fromkeys(args.topics)
     with group_client(args, ends_where_locked=True) as (client, errors):
@@ -214,14 +227,17 @@ groups.add_command(
 @click.argument(
     "groups",
     nargs=-1,
-    required=True,
     type=protocol_string,
     shell_complete=group_ids,
-    metavar="GROUP...",
+    metavar="[GROUP]...",
     help="groups without members: their committed offsets are gone for good",
 )
+@_named_groups
 @cluster_options("one JSON object a line for each group that is deleted")
 def _run_delete(args: Arguments) -> int:
+    args.groups += args.named_groups
+    if not args.groups:
+        raise UsageError("expected a GROUP")
     status = OK
     with group_client(args, ends_where_locked=True) as (client, errors):
         for name in dict.fromkeys(args.groups):

@@ -74,6 +74,16 @@ ADVICE: dict[tuple[str, str], str] = {
         for state in ("under-replicated", "unavailable", "under-min-isr", "at-min-isr")
     },
     ("kcore groups", "--reset-offsets"): "use the command `kcore groups reset`",
+    ("kcore groups reset", "--reset-offsets"): "leave it out",
+    ("kcore groups list", "--state"): "use the command `kcore groups describe`, or --json",
+    **{
+        (
+            f"kcore quotas {command}",
+            name,
+        ): "use --user USER, --client ID or --ip ADDRESS, or --user-defaults and its like"
+        for command in ("list", "set", "unset")
+        for name in ("--entity-type", "--entity-name", "--entity-default")
+    },
     **{("kcore groups describe", name): _SHOWS_ALL for name in ("--members", "--offsets", "--state", "--verbose")},
     ("kcore groups describe", "--all-groups"): "leave it out: without GROUP it shows all groups",
     **{
@@ -85,6 +95,7 @@ ADVICE: dict[tuple[str, str], str] = {
     **{("kcore reassign", name): _MOVE for name in ("--reassignment-json-file", "--topics-to-move-json-file")},
     ("kcore reassign", "--generate"): "use --dry-run with --to",
     ("kcore elect", "--election-type"): "leave it out, or use --unclean",
+    ("kcore logdirs list", "--describe"): "leave it out",
     ("kcore logdirs", "--describe"): "use the command `kcore logdirs list`",
     ("kcore txns list", "--transactional-id"): "use the command `kcore txns describe`",
 }
@@ -94,6 +105,8 @@ def advice(ctx: click.Context, name: str) -> str | None:
     """What to do instead of giving ctx's command this option, or command; None: not known."""
     if text := ADVICE.get((ctx.command_path, name)):
         return text
+    if ctx.parent is not None and name == f"--{ctx.info_name}":
+        return "leave it out"
     if isinstance(ctx.command, click.Group) and (text := _of_group(ctx, ctx.command, name)):
         return text
     for candidate in IN_PLACE.get(name, ()):

@@ -12,8 +12,7 @@ import click
 from kcore.client.topic_leaders import TopicLeaders
 from kcore.record.compression import CODECS
 from kcore.tools.bootstrap import bootstrap_option
-from kcore.tools.cluster_command import existing_partition, group_client, timeout_option
-from kcore.tools.cluster_names import topic_argument
+from kcore.tools.cluster_command import existing_partition, group_client, one_topic, timeout_option, topic_options
 from kcore.tools.command_line import (
     FILE,
     Arguments,
@@ -45,7 +44,7 @@ def _header(text: str) -> tuple[str, bytes]:
     "acknowledged, 2 it gave up, 130 after Ctrl-C.",
     one_of=[("--format", "--json"), ("--partition", "--repartition")],
 )
-@topic_argument()
+@topic_options(kafkas_tool="kafka-console-producer.sh")
 @click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...", help="default: stdin")
 @click.option(
     "--format",
@@ -76,6 +75,9 @@ def _header(text: str) -> tuple[str, bytes]:
 def run(args: Arguments) -> int:
     """Raises OSError, KafkaError, UsageError before the first record is sent; later ones are reported with what is
     acknowledged."""
+    if args.topic is not None and args.named_topic is not None:
+        args.topic, args.files = None, [args.topic, *args.files]
+    args.topic = one_topic(args)
     if args.key_separator is not None and (args.format == "json" or not args.key_separator):
         raise UsageError("--key-separator is a text that separates keys and values in lines")
     with group_client(args) as (client, errors):

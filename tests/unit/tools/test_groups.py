@@ -208,6 +208,16 @@ def test_a_group_with_members_is_described_with_what_is_assigned_to_each_and_is_
     assert text("groups", "describe", "busy") == (2, "", "kcore: Group busy not found.\n")
 
 
+def test_groups_as_kafkas_script_has_them(cluster, run, text):
+    for group in ("one", "two", "three"):
+        with coordinator(cluster, group) as (client, _):
+            commit(client, group, {("orders", 0): 0})
+    described = run("groups", "describe", "--group", "two", "one", "--group", "three")[1]
+    assert [line["group"] for line in described] == ["one", "two", "three"]
+    assert text("groups", "delete", "--group", "two", "--group", "three", "one")[1].count("is deleted") == 3
+    assert text("groups", "delete") == (2, "", "kcore: expected a GROUP\n")
+
+
 def test_of_several_groups_the_others_are_done_where_one_does_not_exist(cluster, run, text):
     for group in ("kept", "removed"):
         with coordinator(cluster, group) as (client, _):

@@ -135,6 +135,18 @@ def test_several_files_are_read_one_after_the_other(broker, topic, tmp_path, cap
     )
 
 
+def test_the_topic_as_kafkas_console_producer_has_it(broker, topic, tmp_path, capfd):
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+    files, at = [str(tmp_path / "a"), str(tmp_path / "b")], ["-q", "--bootstrap-server", broker.bootstrap_servers]
+    assert main(["produce", *at, "--topic", topic, *files]) == 0
+    assert [value for _, _, value, _ in records(broker, topic)] == [b"a", b"b"]
+    assert main(["produce", *at, *files[:1], "--topic", topic]) == 0
+    assert len(records(broker, topic)) == 3
+    assert main(["produce", *at]) == 2
+    assert capfd.readouterr() == ("", "kcore: expected one TOPIC\n")
+
+
 ODD = [None, b"", b"\xff\x00", b"text", b'{"hex": "00"}', '\u2028 \0 \n " \\ \U0001f600'.encode(), b"\xed\xa0\x80"]
 ODD_HEADERS = [("", None), ("empty", b""), ("raw", b"\xfe"), ("raw", b"again"), ("\udcff", b"name"), ("\u00e9", b"")]
 
