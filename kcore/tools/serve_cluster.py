@@ -21,6 +21,7 @@ from kcore.common.text import bytes_of, counted
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
+from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.server.broker_identity import check_is_no_file
 from kcore.server.cluster_settings import cluster_settings, store_address
 from kcore.server.config.listeners import authority, bracketed, host_and_port
@@ -98,6 +99,15 @@ def run(args: Arguments) -> int:
     return DAMAGE
 
 
+def _has_logs(path: str) -> bool:
+    """Whether it is a partition's directory, or holds some: of a directory that no broker has had yet, too."""
+    names = os.listdir(path) if os.path.isdir(path) else []
+    return any(
+        parse_segment_file(name) or (parse_partition_directory(name) and os.path.isdir(os.path.join(path, name)))
+        for name in names
+    )
+
+
 def _check_last_port(option: str, first: int, brokers: int) -> None:
     """Raises UsageError."""
     if first + brokers - 1 > _LAST_PORT:
@@ -131,11 +141,9 @@ class _ServedCluster:
         if not args.data:
             raise UsageError("which directory? Give --data DIR: broker N has DIR/N")
         check_is_no_file(args.data)
-        if meta_properties.read(args.data) is not None:
+        if meta_properties.read(args.data) is not None or _has_logs(args.data):
             other = shlex.quote(f"{args.data.rstrip('/')}-cluster")
-            raise UsageError(
-                f"{args.data} is the data directory of one broker: give a cluster one of its own, as --data {other}"
-            )
+            raise UsageError(f"{args.data} is one broker's: give a cluster a directory of its own, as --data {other}")
         settings = {
             **cluster_settings(args.brokers),
             "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,

@@ -306,16 +306,25 @@ def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp
             "HOST:PORT, and with --brokers no port 0",
         ),
         (["--data", "c", "--monitoring", "9404"], "--monitoring 9404: expected HOST:PORT"),
-        (["--data", "lone"], "give a cluster one of its own, as --data lone-cluster"),
+        (["--data", "lone"], "lone is one broker's: give a cluster a directory of its own, as --data lone-cluster"),
+        (["--data", "mirrored"], "mirrored is one broker's: give a cluster a directory of its own"),
+        (["--data", "mirrored/orders-0/"], "mirrored/orders-0/ is one broker's: give a cluster a directory of its own"),
     ],
 )
 def test_what_cannot_be_the_same_for_all_brokers_is_refused(tmp_path, monkeypatch, capsys, arguments, reason):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lone").mkdir()
     meta_properties.write(str(tmp_path / "lone"), "MkU3OEVBNTcwNTJENDM2Qg", 1)
+    (tmp_path / "mirrored" / "orders-0").mkdir(parents=True)
+    (tmp_path / "mirrored" / "orders-0" / f"{0:020}.log").touch()
     assert main(["serve", "--brokers", "3", *arguments]) == 2
     assert reason in capsys.readouterr().err
-    assert not (tmp_path / "c").exists()
+    assert not (tmp_path / "c").exists() and len([*(tmp_path / "mirrored").rglob("*")]) == 2
+
+
+def test_the_files_of_sessions_that_were_killed_are_no_logs(tmp_path):
+    (tmp_path / "kcore-metadata.db-session-1").touch()
+    assert not serve_cluster._has_logs(str(tmp_path))
 
 
 @pytest.mark.parametrize(
