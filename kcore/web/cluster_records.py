@@ -9,7 +9,7 @@ from kcore.client.group_client import EARLIEST, LATEST, GroupClient, LogEnd
 from kcore.client.topic_fetcher import FetchSizes, TopicFetcher
 from kcore.client.topic_leaders import TopicLeaders
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import BrokerNotAvailable
+from kcore.errors import BrokerNotAvailable, UnknownTopicOrPartition
 from kcore.web.cluster_reader import CLIENT_ID, ClusterReader
 from kcore.web.records import Bounds, Slice, Taker
 
@@ -25,8 +25,16 @@ class ClusterPartition:
         self._tp = topic_partition
 
     def bounds(self) -> Bounds:
+        """Raises UnknownTopicOrPartition, BrokerNotAvailable where a leader does not say it, OSError."""
         starts, ends = self._reader.offsets([self._tp])
+        if starts[self._tp].offset is None:
+            self._reader.ask(self._check_exists)
         return Bounds(known_offset(self._tp, starts[self._tp]), known_offset(self._tp, ends[self._tp]))
+
+    def _check_exists(self, client: GroupClient) -> None:
+        topic, number = self._tp
+        if number not in client.describe_cluster([topic]).topics[topic].partitions:
+            raise UnknownTopicOrPartition(f"topic {topic} has no partition {number}")
 
     def offset_at(self, timestamp_ms: int) -> int:
         def listed(client: GroupClient, timestamp: int) -> int:
