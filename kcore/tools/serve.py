@@ -166,7 +166,8 @@ def _serve(args: Arguments, signals: set[signal.Signals], is_hangup_ignored: boo
     bound = broker.running.server.listeners
     elsewhere = addresses_elsewhere(advertised(broker.broker_id, broker.config, bound), bound)
     advertised_as = f", advertised as {elsewhere}" if elsewhere else ""
-    print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}{advertised_as}", flush=True)
+    data_dirs = ",".join(broker.running.base.working_dirs)
+    print(f"kcore: serving {data_dirs} on {broker.bootstrap_servers}{advertised_as}", flush=True)
     if broker.monitoring_url is not None:
         print(f"kcore: {broker.monitoring_url}/metrics, /healthz, /readyz", flush=True)
     if page is not None:

@@ -161,6 +161,14 @@ def test_what_becomes_of_zookeeper_connect_is_said(store, tmp_path):
     assert "a broker of that cluster has --store zookeeper://zk1:2181,zk2:2181/kafka\n" in err
 
 
+def test_each_data_directory_is_named(tmp_path):
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={tmp_path / 'a'},{tmp_path / 'b'}\n")
+    process = serve("--config", config, "--port", "0")
+    assert process.stdout.readline().startswith(f"kcore: serving {tmp_path / 'a'},{tmp_path / 'b'} on 127.0.0.1:")
+    assert stopped(process)[0] == 0
+
+
 @pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
 def test_data_replaces_the_log_dirs_of_the_config_file_but_not_those_of_the_command_line(name, tmp_path):
     config = tmp_path / "server.properties"
