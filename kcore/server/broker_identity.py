@@ -121,7 +121,8 @@ def topics_on_disk(data_dirs: Iterable[str]) -> set[str]:
 def read_identity(
     data_dirs: Iterable[str], store: MetadataStore, configured_broker_id: int | None, *, is_member: bool
 ) -> Identity:
-    """What the directories and the store say, else what the settings say, else new.
+    """What the directories and the store say, else what the settings say, else, for a broker alone, whose the replicas
+    in its store are, else new.
 
     A new cluster id is stored at once if other brokers share the store: all must start with the same.
     Raises InvalidConfig or InconsistentClusterId if two of them disagree, InconsistentClusterId also if a directory is
@@ -154,7 +155,23 @@ def read_identity(
         cluster_id = znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM))
         if is_member:
             cluster_id = _store_cluster_id(store, cluster_id)
+    if broker_id is None and node is not None and not is_member:
+        broker_id = _id_of_replicas(store)
     return Identity(DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id)
+
+
+def _id_of_replicas(store: MetadataStore) -> int | None:
+    """Who the replicas in the store of a broker alone are: its id, where meta.properties is lost.  None where there are
+    none, or of several brokers."""
+    paths = [znodes.topic(name) for name in store.children(znodes.TOPICS)]
+    ids = {
+        broker_id
+        for path, node in zip(paths, store.get_many(paths), strict=True)
+        if node is not None
+        for replicas in znodes.decode_node(path, node.data, znodes.TopicZNode.decode).assignment.values()
+        for broker_id in replicas
+    }
+    return ids.pop() if len(ids) == 1 else None
 
 
 def write_identity(

@@ -418,6 +418,17 @@ def test_an_identity_that_does_not_match_is_refused(tmp_path):
         assert broker.broker_id == 1
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_a_broker_alone_whose_meta_properties_is_lost_keeps_its_id(tmp_path, damage):
+    with kcore.Broker(tmp_path, broker_id=7) as broker:
+        broker.create_topic("orders", 2)
+        produce(broker, "orders", b"a book")
+    damage(tmp_path / "meta.properties")
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.broker_id == 7 and values(broker, "orders") == [b"a book"]
+    assert "broker.id=7" in (tmp_path / "meta.properties").read_text()
+
+
 def test_a_broker_alone_refuses_the_directory_that_has_a_clusters_store(tmp_path):
     path = tmp_path / "kcore-metadata.db"
     with kcore.Broker(tmp_path / "0", broker_id=1, store=f"sqlite:{path}") as broker:
