@@ -129,16 +129,22 @@ def of_refused_writes(state: ClusterState, min_insync: Mapping[str, int]) -> Ite
 def of_partitions(state: ClusterState, cause_of: Callable[[PartitionProblem, int], Cause | None]) -> Iterator[Finding]:
     """cause_of(problem, broker): why a replica on a live broker is not in sync, as far as that is known."""
     groups: dict[tuple[int, ...], list[PartitionProblem]] = {}
+    offline: dict[tuple[frozenset[int], frozenset[int]], list[PartitionProblem]] = {}
     for problem in state.problems:
         if problem.is_offline:
-            tp = problem.topic_partition
-            yield Finding(
-                "no_leader",
-                why_nobody_leads(tp, problem.partition, state.cluster),
-                f"start one of the brokers {ids_text(problem.partition.isr or problem.partition.replicas)}",
-            )
+            key = (frozenset(problem.partition.replicas), frozenset(problem.partition.isr))
+            offline.setdefault(key, []).append(problem)
         else:
             groups.setdefault((problem.partition.leader, *problem.not_in_sync), []).append(problem)
+    for of_group in offline.values():
+        first, partition = of_group[0].topic_partition, of_group[0].partition
+        what = why_nobody_leads(first, partition, state.cluster)
+        if len(of_group) > 1:
+            names = some_of([str(problem.topic_partition) for problem in of_group])
+            what = f"{counted(len(of_group), 'partition')} of the same brokers without a leader ({names}): {what}"
+        needed = sorted(partition.isr or partition.replicas)
+        start = f"start broker {needed[0]}" if len(needed) == 1 else f"start one of the brokers {ids_text(needed)}"
+        yield Finding("no_leader", what, start)
     for (leader, *missing), of_group in groups.items():
         for number in missing:
             is_away = number not in state.cluster.brokers or number in state.silent

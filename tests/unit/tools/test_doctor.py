@@ -186,6 +186,8 @@ def test_a_broker_that_is_away_and_what_follows_from_it(capsys):
         cluster.create_topic("orders", 2, min_insync_replicas=2)
         cluster.create_topic("alone", replication_factor=1)
         only = cluster.leader("alone", 0)
+        cluster.create_topic("others", 6, replication_factor=1)
+        of_it = [f"others-{number}" for number in range(6) if cluster.leader("others", number) == only]
         cluster.stop(only)
         left = [broker for number, broker in cluster.brokers.items() if number != only]
         status, kinds, _ = examine(capsys, "--bootstrap", left[0].bootstrap_servers)
@@ -194,16 +196,16 @@ def test_a_broker_that_is_away_and_what_follows_from_it(capsys):
         assert away["what"].startswith(f"broker {only} is not alive, and has ")
         (offline,) = kinds["no_leader"]
         assert "--broker" not in offline["what"]
-        assert (
-            offline["what"].startswith("alone-0 has no leader: ")
-            and offline["mend"] == f"start one of the brokers {only}"
+        assert len(of_it) == 2 and offline["mend"] == f"start broker {only}"
+        assert offline["what"].startswith(
+            f"3 partitions of the same brokers without a leader (alone-0, {', '.join(of_it)}): alone-0 has no leader: "
         )
         lacking = [line["what"] for line in kinds["under_replicated"]]
         assert any(
             "orders-0" in text and f"without broker {only} in the ISR, which is not alive" in text for text in lacking
         )
         (alone,) = kinds["one_replica"]
-        assert "topic alone: one replica" in alone["what"]
+        assert "topics alone, others: one replica" in alone["what"]
 
 
 def test_partitions_that_refuse_acks_all_are_a_finding_and_nothing_moves_where_too_few_brokers_live(capsys):
