@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -371,6 +371,12 @@ class Broker:
         name, partitions = string("name", name), integer("partitions", partitions)
         if partitions < 1 and partitions != -1:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
+        for key, value in config.items():
+            if isinstance(value, Mapping):
+                raise InvalidConfig(
+                    f"Unknown topic config name: {key}; settings are keyword arguments: write **{{...}} instead of "
+                    f"{key}={{...}}, or retention_ms=1000"
+                )
         settings = {key if "." in key else key.replace("_", "."): as_text(value) for key, value in config.items()}
         with self._serving() as running:
             factor = -1 if replication_factor is None else integer("replication_factor", replication_factor)

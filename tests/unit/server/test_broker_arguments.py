@@ -61,6 +61,13 @@ def test_settings_in_a_dict_as_the_marker_has_them_are_refused_and_the_error_say
     assert kind(**{"num.partitions": 3})  # as it says
 
 
+def test_settings_of_a_topic_in_a_dict_are_refused_and_the_error_says_how_to_give_them():
+    with kcore.Broker() as broker:
+        with pytest.raises(InvalidConfig, match=r"write \*\*{\.\.\.} instead of config={\.\.\.}, or retention_ms=1000"):
+            broker.create_topic("t", config={"retention.ms": 1})
+        broker.create_topic("t", **{"retention.ms": 1})
+
+
 @pytest.mark.parametrize(
     "start", [lambda path: kcore.Broker(path).start(), lambda path: kcore.Cluster(2, path).start()]
 )
