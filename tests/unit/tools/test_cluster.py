@@ -123,7 +123,7 @@ def test_a_broker_that_does_not_answer_ends_it_with_1_though_all_partitions_are_
     [
         (["nothing"], "there is no topic 'nothing'; `kcore topics list` shows"),
         (["__consumer_ofsets"], "did you mean __consumer_offsets?"),
-        (["--broker", "9"], "there are 0,1,2,3"),
+        (["--broker", "9"], "brokers: 0,1,2,3"),
         (["--broker", "-1"], "id"),
     ],
 )
