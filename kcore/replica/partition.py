@@ -558,13 +558,15 @@ class Partition:
         NotEnoughReplicasAfterAppend when the records are replicated but the ISR has shrunk below min.insync.replicas
         meanwhile.
         """
+        log = self.log
+        # Before the state: later it may have risen for another record at the offset, or for an ISR below the minimum.
+        high_watermark = log.high_watermark
         state = self._state
         if not isinstance(state, LeaderState):
             raise self._not_leader()
         if leader_epoch is not None and not state.led_since <= leader_epoch <= state.leader_epoch:
             raise self._not_leader_since(leader_epoch, state)
-        log = self.log
-        if log.high_watermark < required_offset:
+        if high_watermark < required_offset:
             return False
         if len(state.isr.committed) < log.config.min_insync_replicas:
             raise NotEnoughReplicasAfterAppend(self._below_minimum(state, log))
