@@ -81,7 +81,8 @@ class CoordinatorPartitions:
         load_buffer_size: int,
     ) -> None:
         self.lock = threading.Lock()
-        #: Partition -> coordinator epoch (the leader epoch of the partition).  Read without the lock, too.
+        #: Partition -> coordinator epoch (the leader epoch of the partition).  Read without the lock, too: so one that
+        #: has been loaded is put into `owned` before it leaves `loading`.
         self.loading: dict[int, int] = {}
         self.owned: dict[int, int] = {}
         #: How long the last loads took.
@@ -153,8 +154,8 @@ class CoordinatorPartitions:
                 self.owned[partition] = epoch
                 return
             if self._is_empty(partition):
-                self.loading.pop(partition, None)
                 self.owned[partition] = epoch
+                self.loading.pop(partition, None)
                 return
             if self.loading.get(partition) == epoch:
                 return
@@ -253,7 +254,8 @@ class CoordinatorPartitions:
         with self.lock:
             # Otherwise resigned just now; then what was loaded is gone again, too.
             if self.loading.get(partition) == epoch:
-                self.owned[partition] = self.loading.pop(partition)
+                self.owned[partition] = epoch
+                self.loading.pop(partition)
         took_ms = self._time.hi_res_clock_ms() - started_ms
         self.load_times_ms.append(took_ms)
         logger.info("%s: loaded %s in %.0f ms", topic_partition, load, took_ms)

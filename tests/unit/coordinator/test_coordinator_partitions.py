@@ -103,6 +103,24 @@ def test_a_partition_is_loading_until_its_records_are_read_and_owned_from_then_o
     assert load.steps == [("read_batch", b"a"), ("read_batch", b"b"), ("finish",), ("publish",), ("activate",)]
 
 
+@pytest.mark.parametrize("has_records", [True, False])
+def test_a_partition_has_its_epoch_also_at_the_moment_when_its_load_ends(has_records):
+    """epoch() takes no lock.  At -1 an error that a producer ends at would be answered with NOT_COORDINATOR."""
+    fixture = Fixture(*[b"a"] * has_records)
+    partitions, epochs = fixture.partitions, []
+
+    class Loading(dict):
+        def pop(self, *args):
+            value = super().pop(*args)
+            epochs.append(partitions.epoch(P))
+            return value
+
+    partitions.loading = Loading()
+    fixture.elect(5)
+    fixture.scheduler.tick()
+    assert fixture.state == ({}, {P: 5}) and epochs == [5]
+
+
 def test_what_is_acted_on_is_owned_once_its_records_are_committed():
     """A successor may not have the others: then what was done because of them could not be taken back."""
     fixture = Fixture(b"a", b"b")
