@@ -140,6 +140,44 @@ def test_records_that_were_truncated_before_the_wait_for_them_began_are_not_ackn
     assert isinstance(truncated.result[TP].error, errors.NotLeaderOrFollower)
 
 
+def test_records_that_were_truncated_before_the_first_look_at_the_replicas_are_not_acknowledged(replicated):
+    partition = replicated.replica_manager.get_partition(TP)
+    append = partition.append_records_to_leader
+
+    def append_and_move(*args):
+        appended = append(*args)
+        partition.append_records_to_leader = append
+        replicated.become(update(TP, 1, epoch=1, isr=(1,), replicas=(0, 1)))
+        partition.log.truncate_to(0)
+        replicated.become(update(TP, epoch=2, isr=(0,), replicas=(0, 1)))
+        assert replicated.produce(batch(b"another")).result[TP].error is None
+        return appended
+
+    partition.append_records_to_leader = append_and_move
+    assert isinstance(replicated.produce(batch(b"truncated")).result[TP].error, errors.NotLeaderOrFollower)
+
+
+def test_a_produce_that_waits_is_acknowledged_by_a_leader_that_leads_on(replicated):
+    waiting = replicated.produce(batch())
+    replicated.become(update(TP, epoch=1, isr=(0, 1)))
+    assert waiting.waits
+    replicated.become(update(TP, epoch=2, isr=(0,), replicas=(0, 1)))
+    assert (waiting.result[TP].error, waiting.result[TP].base_offset) == (None, 0)
+
+
+def test_what_an_idempotent_producer_sends_again_after_another_may_have_led_is_written_once(replicated):
+    def records():
+        return batch(producer_id=7, producer_epoch=0, base_sequence=0)
+
+    first = replicated.produce(records())
+    replicated.become(update(TP, epoch=2, isr=(0, 1)))
+    assert isinstance(first.result[TP].error, errors.NotLeaderOrFollower)
+    again = replicated.produce(records())
+    replicated.become(update(TP, epoch=3, isr=(0,), replicas=(0, 1)))
+    assert (again.result[TP].error, again.result[TP].base_offset) == (None, 0)
+    assert log_end(replicated, TP) == 1
+
+
 def test_records_of_a_leader_epoch_are_refused_where_another_broker_may_have_led_since(node):
     def append(leader_epoch):
         answer = Answer()
@@ -149,7 +187,7 @@ def test_records_of_a_leader_epoch_are_refused_where_another_broker_may_have_led
         assert answer.result[OTHER].error is None, "its records may be of any epoch"
         return answer.result[TP].error and type(answer.result[TP].error)
 
-    node.become(update(OTHER), update(TP, epoch=5))
+    node.become(update(OTHER, epoch=3), update(TP, epoch=5))
     assert append(5) is None
     node.become(update(TP, epoch=6))
     assert [append(epoch) for epoch in (5, 6)] == [None, None], "no other broker can have led since epoch 5"

@@ -115,12 +115,29 @@ def test_PART_18_a_produce_is_not_acknowledged_by_a_high_watermark_of_after_the_
         answer(check_acks, change, 1)
 
 
+def test_PART_18_a_high_watermark_that_rises_after_the_state_was_read_acknowledges_nothing():
+    class Rising(Log):
+        high_watermark = property(lambda self: next(self.values))
+        values = iter([4, 5])
+
+    partition = Partition(TP, Rising(), 0, MockTime())
+    partition.make_leader(update(epoch=4), 1)
+    assert not check_acks(partition)
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_PART_18_the_answer_to_a_produce_is_that_of_one_state(change):
     """A produce that had passed the check for leadership was answered NOT_ENOUGH_REPLICAS_AFTER_APPEND once
     resign() had emptied the ISR."""
     is_acknowledged, uses = answer(check_acks, change, 2)
     assert is_acknowledged and uses >= 2
+
+
+@pytest.mark.parametrize("leader_epoch", [3, 5])
+def test_PART_18_a_produce_is_acknowledged_by_the_leadership_of_its_append_alone(leader_epoch):
+    """Its epoch is higher than that of the partition if the topic was deleted and made again meanwhile."""
+    with pytest.raises(errors.NotLeaderOrFollower):
+        answer(lambda partition: partition.check_enough_replicas_reach_offset(5, leader_epoch), CHANGES["resign"], -1)
 
 
 @pytest.mark.parametrize("change", [CHANGES["resign"], CHANGES["follow"]])
