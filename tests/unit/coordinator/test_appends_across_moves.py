@@ -1,5 +1,6 @@
 """Appends and answers of coordinators that are under way while their partition leaves this broker and comes back."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from kcore.coordinator.coordinators import Coordinators
 from kcore.coordinator.group.committed_offset import OffsetAndMetadata
 from kcore.coordinator.group.group_load import GroupLoad
 from kcore.coordinator.group.member_metadata import GroupMember
+from kcore.coordinator.transaction import transaction_state as rules
 from kcore.coordinator.transaction.marker_writer import Marker, MarkerWriter
 from kcore.coordinator.transaction.transaction_config import TransactionConfig
 from kcore.coordinator.transaction.transaction_state import TransactionState
@@ -27,6 +29,32 @@ S = TransactionState
 OFFSETS, ID_STATES = TopicPartition(OFFSETS_TOPIC, 0), TopicPartition(STATES, 0)
 TP = TopicPartition("t", 0)
 DEADLINE_S = 60
+
+
+def once_before(owner, name, action):
+    """The next call of owner.name calls action() first."""
+    method = getattr(owner, name)
+
+    def planted(*args, **more):
+        setattr(owner, name, method)
+        action()
+        return method(*args, **more)
+
+    setattr(owner, name, planted)
+
+
+def once_after(owner, name, action):
+    """The next call of owner.name calls action() at its end."""
+    method = getattr(owner, name)
+
+    def planted(*args, **more):
+        setattr(owner, name, method)
+        try:
+            return method(*args, **more)
+        finally:
+            action()
+
+    setattr(owner, name, planted)
 
 
 class Broker:
@@ -83,14 +111,7 @@ class Broker:
 
     def before_the_next_append(self, action):
         """Call action() when the coordinator has checked everything, and the log has nothing yet."""
-        append_records = self.replica_manager.append_records
-
-        def planted(*args, **more):
-            self.replica_manager.append_records = append_records
-            action()
-            append_records(*args, **more)
-
-        self.replica_manager.append_records = planted
+        once_before(self.replica_manager, "append_records", action)
 
 
 class HeldLoad:
@@ -179,6 +200,16 @@ def test_what_a_group_appends_does_not_get_into_the_log_after_what_was_appended_
     assert broker.groups.committed(require_stable=True) == {TP: 3}
 
 
+def test_a_group_appends_with_the_epoch_in_which_it_was_made_and_not_with_that_of_its_partition(broker):
+    """The partition moves right after the look whether the group was unloaded."""
+    manager = broker.groups.coordinator.manager
+    once_before(
+        manager, "_append", lambda: once_before(manager, "partition_for", lambda: broker.away_and_back(OFFSETS))
+    )
+    assert broker.groups.commit({TP: 1}).result == {TP: errors.NotCoordinator.code}
+    assert broker.records(OFFSETS) == []
+
+
 def test_what_a_group_appends_does_not_get_into_the_log_after_the_load_has_read_it(broker, monkeypatch):
     broker.groups.commit({TP: 1})
     load = HeldLoad(broker, monkeypatch)
@@ -227,7 +258,8 @@ def test_an_append_between_the_change_of_leadership_and_the_load_is_refused(brok
 # -- transactions
 
 
-def test_a_state_of_a_transaction_does_not_get_into_the_log_after_those_of_the_next_coordinator(broker):
+@pytest.mark.parametrize("is_built", [False, True])
+def test_a_state_of_a_transaction_does_not_get_into_the_log_after_those_of_the_next_coordinator(broker, is_built):
     transactions = broker.transactions
     producer = transactions.begin(HERE)
     ended = []
@@ -236,7 +268,10 @@ def test_a_state_of_a_transaction_does_not_get_into_the_log_after_those_of_the_n
         broker.away_and_back(ID_STATES)
         ended.append(transactions.end(producer, is_commit=False))
 
-    broker.before_the_next_append(move)
+    if is_built:
+        broker.before_the_next_append(move)
+    else:
+        once_before(transactions.coordinator.manager, "store", move)
     assert transactions.end(producer, is_commit=True) == errors.NotCoordinator.code
     assert ended == [errors.NONE]
     states = [S.EMPTY, S.ONGOING, S.PREPARE_ABORT, S.COMPLETE_ABORT]
@@ -308,6 +343,19 @@ def test_a_marker_that_is_answered_after_the_move_does_not_end_the_next_transact
     assert unstable.error_code == errors.UnstableOffsetCommit.code
 
 
+def test_a_marker_that_could_not_be_written_ends_nothing(broker):
+    groups = broker.groups
+    assert commit_in_transaction(groups)() == errors.NONE
+    writer = MarkerWriter(broker.replica_manager, groups.time, groups.coordinator.manager)
+    config = broker.replica_manager.get_partition(OFFSETS).log.config
+    broker.replica_manager.get_partition(OFFSETS).log.config = dataclasses.replace(config, min_insync_replicas=2)
+    answer = Answer()
+    writer.write(Marker(7, 0, True, 1), [OFFSETS], answer)
+    assert isinstance(answer.result[OFFSETS], errors.NotEnoughReplicas)
+    unstable = groups.coordinator.offsets.fetch("g", [TP], require_stable=True)[TP]
+    assert unstable.error_code == errors.UnstableOffsetCommit.code
+
+
 class MovingManager:
     """The manager, as the completions see it: before they look whether it is active it calls `action`, once."""
 
@@ -363,8 +411,9 @@ def before_the_look_whether_it_is_certain(owner, name, action):
     setattr(owner, name, is_certain)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("is_known", [True, False])
-def test_offsets_of_before_the_move_are_no_answer(broker, is_known):
+def test_offsets_of_before_the_move_are_no_answer(broker, is_known, is_late):
     groups = broker.groups
     if is_known:
         groups.commit({TP: 1})
@@ -373,7 +422,11 @@ def test_offsets_of_before_the_move_are_no_answer(broker, is_known):
         broker.away_and_back(OFFSETS)
         groups.commit({TP: 3})
 
-    before_the_look_whether_it_is_certain(groups.coordinator.manager, "is_certain", move)
+    manager = groups.coordinator.manager
+    if is_late:
+        before_the_look_whether_it_is_certain(manager, "is_certain", move)
+    else:
+        once_after(manager, "_get_offsets", move)
     with pytest.raises(errors.NotCoordinator):
         groups.committed()
     assert groups.committed() == {TP: 3}
@@ -392,8 +445,38 @@ def test_a_transaction_that_has_ended_since_the_move_is_not_confirmed(broker):
     assert isinstance(error, errors.NotCoordinator)
 
 
+@pytest.mark.parametrize("is_in_transaction", [True, False])
+def test_what_is_verified_before_the_move_is_no_answer(broker, is_in_transaction):
+    coordinator = broker.transactions.coordinator
+    producer = broker.transactions.begin(HERE)
+    if not is_in_transaction:
+        producer = producer._replace(producer_id=producer.producer_id + 1)
+    once_after(rules, "missing_partitions", lambda: broker.away_and_back(ID_STATES))
+    (first,) = coordinator.verify_partitions("x", producer, frozenset({HERE})).values()
+    (second,) = coordinator.verify_partitions("x", producer, frozenset({HERE})).values()
+    assert isinstance(first, errors.NotCoordinator)
+    assert not isinstance(second, errors.NotCoordinator) and (second is None) is is_in_transaction
+
+
+def before_the_answer(coordinator, action):
+    """The next change of a transaction's state calls action() when its outcome is known."""
+    change = coordinator._change
+
+    def planted(entry, rule, on_changed, **more):
+        coordinator._change = change
+
+        def changed(*outcome):
+            action()
+            on_changed(*outcome)
+
+        change(entry, rule, changed, **more)
+
+    coordinator._change = planted
+
+
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("request_", ["add", "end", "init"])
-def test_an_error_of_before_the_move_does_not_end_a_producer(broker, request_):
+def test_an_error_of_before_the_move_does_not_end_a_producer(broker, request_, is_late):
     transactions = broker.transactions
     producer = transactions.begin(HERE)
     stranger = producer._replace(producer_id=producer.producer_id + 1)
@@ -405,8 +488,13 @@ def test_an_error_of_before_the_move_does_not_end_a_producer(broker, request_):
 
     error_code = ask()
     assert error_code not in (errors.NONE, errors.NotCoordinator.code)
-    before_the_look_whether_it_is_certain(
-        transactions.coordinator, "_is_certain", lambda: broker.away_and_back(ID_STATES)
-    )
+
+    def move():
+        broker.away_and_back(ID_STATES)
+
+    if is_late:
+        before_the_look_whether_it_is_certain(transactions.coordinator, "_is_certain", move)
+    else:
+        before_the_answer(transactions.coordinator, move)
     assert ask() == errors.NotCoordinator.code
     assert ask() == error_code

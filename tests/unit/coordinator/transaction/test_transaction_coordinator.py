@@ -700,6 +700,9 @@ def test_an_uncertain_coordinator_says_nothing_that_ends_a_producer_or_begins_a_
         (error,) = harness.coordinator.verify_partitions("x", asked, {HERE}).values()
         assert isinstance(error, errors.NotCoordinator)
     assert harness.add(producer, HERE) == harness.add(producer, THERE) == 0, "the replicas have agreed"
+    harness.logs.held = []
+    assert harness.end(producer) is None
+    assert harness.add(producer, HERE) == errors.ConcurrentTransactions.code, "the producer asks again anyway"
 
 
 @pytest.mark.parametrize("error", [None, errors.NotLeaderOrFollower("another"), errors.NotEnoughReplicas("no")])
