@@ -221,7 +221,7 @@ class TransactionStateManager:
                 batch_entries.append(entry)
                 key = transaction_log_key(entry.transactional_id)
                 builder.append(None, key, timestamp=self.now_ms())
-            # Entries of two epochs: one of them is of before the partition moved, and the log refuses all tombstones.
+            # The lowest: of a partition that goes on with what is in memory (elect()), newer ids have a higher one.
             epoch = min(entry.coordinator_epoch for entry in batch_entries)
             self.partitions.append(partition, epoch, builder.build(), partial(self._removed, partition, batch_entries))
 
