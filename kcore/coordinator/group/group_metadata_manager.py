@@ -222,8 +222,9 @@ class GroupMetadataManager:
             self.check_group_status(group_id, empty_id_allowed)
             group = self._groups.get(group_id)
             if group is None and create:
-                group = self._groups[group_id] = GroupMetadata(group_id, self._time)
+                group = GroupMetadata(group_id, self._time)
                 group.coordinator_epoch = self.partitions.epoch(self.partition_for(group_id))
+                self._groups[group_id] = group
             return group
 
     def remove_group(self, group: GroupMetadata) -> None:

@@ -41,6 +41,21 @@ def test_of_two_commits_on_their_way_to_the_log_the_first_that_arrives_leaves_th
         assert group.pending_offset_commits == {}
 
 
+def test_a_group_has_its_epoch_before_other_threads_can_find_it():
+    """The log would refuse what a group without one appends; get_group() and groups() take no lock."""
+    manager = Harness().coordinator.manager
+    epochs = []
+
+    class Groups(dict):
+        def __setitem__(self, group_id, group):
+            epochs.append(group.coordinator_epoch)
+            super().__setitem__(group_id, group)
+
+    manager._groups = Groups()
+    group = manager.find_group("g", create=True)
+    assert epochs == [group.coordinator_epoch] and group.coordinator_epoch >= 0
+
+
 def test_an_older_commit_whose_append_completes_after_a_newer_ones_does_not_replace_it():
     """While a third is on its way, so that the partition is pending all the time."""
     topic_partition = TopicPartition("t", 0)
