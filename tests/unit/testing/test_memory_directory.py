@@ -1,6 +1,7 @@
 """Where the brokers of the fixtures have their files."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -127,11 +128,12 @@ FULL = """
 
 def test_where_the_place_in_memory_is_full_a_test_fails_and_its_report_says_why(pytester):
     """It does not end the process by SIGBUS, as a store into a mapping of a file without a page would."""
-    namespace = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*namespace, "true"], check=False).returncode != 0:
-        pytest.skip("this machine lets nobody make a user namespace, so no file system can be made full")
+    in_namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=2m tmpfs {SHARED_MEMORY}"
+    if shutil.which("unshare") is None or subprocess.run([*in_namespace, mount], check=False).returncode != 0:
+        pytest.skip("this machine lets nobody mount a file system, so none can be made full")
     pytester.makepyfile(FULL)
     run = f"exec {sys.executable} -m pytest -p kcore.testing.pytest_plugin -p no:cacheprovider"
-    result = pytester.run(*namespace, "sh", "-c", f"mount -t tmpfs -o size=2m tmpfs {SHARED_MEMORY} && {run}")
+    result = pytester.run(*in_namespace, f"{mount} && {run}")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*DiskFull: *", "*- log of kafka -*", "*/dev/shm/kcore-*: No space left on device *"])
