@@ -109,17 +109,13 @@ FULL = """
     import contextlib
 
     import pytest
-    from kcore.testing import memory_directory
 
-    memory_directory._MIN_ROOM = memory_directory._MIN_MEMORY = 0
-
-    @pytest.mark.kafka({"orders": 1}, config={"log.index.interval.bytes": 0})
+    @pytest.mark.kafka({"orders": 1}, config={"log.index.interval.bytes": 0, "kcore.temporary.dir": "full"})
     def test_orders(kafka):
         kafka.broker.produce("orders", "a book")  # gives the .log and its indexes a page each
-        with open("/dev/shm/ballast", "wb", 0) as ballast, contextlib.suppress(OSError):
+        with open("full/ballast", "wb", 0) as ballast, contextlib.suppress(OSError):
             while True:
                 ballast.write(bytes(4096))
-        assert kafka.broker.data_dir.startswith("/dev/shm/")
         assert len(list(kafka.broker.consume("orders"))) == 1
         kafka.broker.produce("orders", "a pen")  # the first entry of the indexes
         kafka.broker.produce("orders", bytes(10_000))
@@ -129,11 +125,12 @@ FULL = """
 def test_where_the_place_in_memory_is_full_a_test_fails_and_its_report_says_why(pytester):
     """It does not end the process by SIGBUS, as a store into a mapping of a file without a page would."""
     in_namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    mount = f"mount -t tmpfs -o size=2m tmpfs {SHARED_MEMORY}"
+    place = pytester.mkdir("full")
+    mount = f"mount -t tmpfs -o size=2m tmpfs {place}"
     if shutil.which("unshare") is None or subprocess.run([*in_namespace, mount], check=False).returncode != 0:
         pytest.skip("this machine lets nobody mount a file system, so none can be made full")
     pytester.makepyfile(FULL)
     run = f"exec {sys.executable} -m pytest -p kcore.testing.pytest_plugin -p no:cacheprovider"
     result = pytester.run(*in_namespace, f"{mount} && {run}")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*DiskFull: *", "*- log of kafka -*", "*/dev/shm/kcore-*: No space left on device *"])
+    result.stdout.fnmatch_lines(["*DiskFull: *", "*- log of kafka -*", "*/full/kcore-*: No space left on device *"])
