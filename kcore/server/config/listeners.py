@@ -36,8 +36,8 @@ def advertised(broker_id: int, config: Settings, bound: Sequence[Listener]) -> B
 
 
 def addresses_elsewhere(info: BrokerInfo, bound: Sequence[Listener]) -> str:
-    """The addresses that the broker tells clients: HOST:PORT, or NAME://HOST:PORT,... if there are several listeners.
-    Empty if these are the addresses for clients of this machine."""
+    """What the broker advertises to clients: HOST:PORT, or with several listeners NAME://HOST:PORT,NAME://HOST:PORT.
+    Empty where it advertises the addresses that it is bound to."""
     local = {listener.name: authority(listener.host, listener.port) for listener in bound}
     told = {name: bracketed(*endpoint) for name, endpoint in info.endpoints.items()}
     if all(local[name] == address for name, address in told.items()):

@@ -198,6 +198,18 @@ def test_polls_that_failed_count_as_no_silence_of_other_sessions(path, opened):
     assert observer.get("/alive") is not None
 
 
+def test_a_session_that_was_ended_costs_later_polls_nothing(opened):
+    clock = MockTime()
+    dead, observer = opened(clock), opened(clock)
+    dead.create("/dead", ephemeral=True)
+    pass_time(clock, 4 * TIMEOUT_MS, observer)
+    assert observer.get("/dead") is None
+    statements = []
+    observer._db.set_trace_callback(statements.append)
+    observer.poll()
+    assert statements == ["PRAGMA data_version"]
+
+
 def test_a_session_that_beats_just_before_it_would_be_ended_lives_on(path, opened):
     """The observer has read the sessions, and gets the lock only after the heartbeat."""
     clock, beats = MockTime(), []

@@ -665,3 +665,15 @@ def test_a_damaged_meta_properties_is_set_aside_and_made_anew(tmp_path, damage, 
         assert broker.cluster_id == cluster_id and values(broker, "t") == [b"a"]
     assert f"cluster.id={cluster_id}" in path.read_text()
     assert "meta.properties.damaged" in caplog.text
+
+
+def test_only_a_temporary_brokers_store_is_written_without_a_sync(tmp_path, monkeypatch):
+    """With synced changes in its write-ahead log only, a file that is lost in a power failure is no store."""
+    written = []
+    monkeypatch.setattr("kcore.server.broker_parts.write_empty_store", written.append)
+    with kcore.Broker(tmp_path / "data"):
+        assert written == []
+    with kcore.Broker() as broker:
+        store = os.path.join(broker.data_dir, STORE)
+        broker.restart()
+    assert written == [store]
