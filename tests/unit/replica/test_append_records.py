@@ -140,6 +140,25 @@ def test_records_that_were_truncated_before_the_wait_for_them_began_are_not_ackn
     assert isinstance(truncated.result[TP].error, errors.NotLeaderOrFollower)
 
 
+def test_records_that_were_truncated_after_the_first_look_at_the_replicas_are_not_acknowledged(replicated):
+    """The wait is for the leader epoch of the append, not for the one when the wait is made."""
+    partition = replicated.replica_manager.get_partition(TP)
+    look = partition.check_enough_replicas_reach_offset
+
+    def look_and_move(*args):
+        is_reached = look(*args)
+        partition.check_enough_replicas_reach_offset = look
+        replicated.become(update(TP, 1, epoch=1, isr=(1,), replicas=(0, 1)))
+        partition.log.truncate_to(0)
+        replicated.become(update(TP, epoch=2, isr=(0,), replicas=(0, 1)))
+        assert replicated.produce(batch(b"another")).result[TP].error is None
+        return is_reached
+
+    partition.check_enough_replicas_reach_offset = look_and_move
+    truncated = replicated.produce(batch(b"truncated"))
+    assert isinstance(truncated.result[TP].error, errors.NotLeaderOrFollower)
+
+
 def test_records_that_were_truncated_before_the_first_look_at_the_replicas_are_not_acknowledged(replicated):
     partition = replicated.replica_manager.get_partition(TP)
     append = partition.append_records_to_leader
